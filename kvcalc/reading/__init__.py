@@ -1,0 +1,1 @@
+"""Whatever a user holds → ModelSpec."""
