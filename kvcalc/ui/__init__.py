@@ -1,0 +1,1 @@
+"""The page. It draws what the core computed and computes nothing itself; the only place that imports streamlit."""

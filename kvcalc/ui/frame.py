@@ -1,0 +1,119 @@
+"""What every view has in common: the inputs and their answer, notices, the heading, a row of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from kvcalc import glossary
+from kvcalc.errors import KvcalcError, Note
+from kvcalc.export import scenario_line
+from kvcalc.model_spec import ModelSpec
+from kvcalc.report import Report
+from kvcalc.scenario import Scenario, spec_of
+from kvcalc.ui import results, share_box, sidebar, state, text
+
+_WIDTH_PX = 1080
+_FIGURE_PX = 130
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the inputs ask, and the answer there is."""
+
+    scenario: Scenario | None
+    """None where an input cannot be read."""
+    report: Report | None
+    """Of the scenario; where it has none, of the last one that had."""
+    problem: KvcalcError | None
+    """Why the scenario has none."""
+
+
+def show(answer: Callable[[Asked], None], details: Callable[[Asked], None]) -> None:
+    """A view: its answer, then the inputs, then its details. Every view's ``show`` calls this.
+
+    The answer travels first: what the reader waits for is not the inputs they just changed.
+    """
+    asked = _ask()
+    page = st.container(width=_WIDTH_PX)
+    with page:
+        _notices()
+        answer(asked)
+    sidebar.draw(_spec(asked.scenario or state.last_good()), asked.report)
+    with page:
+        details(asked)
+    if asked.scenario is not None:
+        state.write_address(asked.scenario)
+
+
+def _ask() -> Asked:
+    scenario: Scenario | None = None
+    report: Report | None = None
+    problem: KvcalcError | None = None
+    try:
+        scenario = state.read()
+        report = results.report(scenario)
+        state.remember(scenario)
+    except KvcalcError as error:
+        problem = error
+    if report is None and (good := state.last_good()) is not None:
+        report = results.report(good)
+    return Asked(scenario, report, problem)
+
+
+def _spec(scenario: Scenario | None) -> ModelSpec | None:
+    try:
+        return None if scenario is None else spec_of(scenario)
+    except KvcalcError:
+        return None
+
+
+def _notices() -> None:
+    """What the link said that could not be used, or that changed since."""
+    notes = [text.markdown(_link_note(note)) for note in state.link_notes()]
+    if notes:
+        st.info(notes[0] if len(notes) == 1 else "\n".join(f"- {note}" for note in notes))
+
+
+def _link_note(note: Note) -> str:
+    """A note with its field, except where it is about the link as a whole."""
+    return note.text if note.field in ("data", "link") else f"{note.field}: {note.text}"
+
+
+def heading(sentence: str, line: str, report: Report | None, *, bad: bool = False) -> None:
+    """The verdict and, under it, the scenario line with the share box. Plain text; ``bad`` colours the state."""
+    st.header(_verdict(sentence, bad), anchor=False)
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.markdown(f":small[:gray[{text.markdown(line)}]]", width="stretch")
+        share_box.draw(report)
+
+
+def _verdict(sentence: str, bad: bool) -> str:
+    state_words, colon, rest = sentence.partition(":")
+    if colon and bad:
+        return f":orange[{text.markdown(state_words)}:] {text.markdown(rest)}"
+    return text.markdown(sentence)
+
+
+def not_answered(problem: KvcalcError, report: Report | None) -> None:
+    """The heading where an input cannot be used."""
+    st.header(":orange[Not answered:] one input cannot be used.", anchor=False)
+    st.warning(text.markdown(str(problem)))
+    if report is not None:
+        line = text.markdown(scenario_line(report))
+        st.markdown(f":small[:gray[Showing {line} until it is corrected.]]")
+
+
+def figures(count: int = 4) -> Any:
+    """The row of figures: so many across where there is room, two on a phone."""
+    return st.grid(count, min_column_width=_FIGURE_PX)
+
+
+def figure(label: str, term: str | None, value: str, note: str) -> None:
+    """One figure with its note under it; ``term`` is its entry in the glossary."""
+    with st.container(gap=None):
+        st.metric(label, value, help=None if term is None else glossary.term(term).one_line)
+        st.markdown(f":small[:gray[{text.markdown(note)}]]" if note else ":small[ ]")
