@@ -20,6 +20,7 @@ from kvcalc.units import GB, fmt_count, fmt_seconds
 from kvcalc.waterfall import Waterfall, waterfall
 
 Family = Literal["architecture", "quantisation", "offload", "layout", "engine"]
+_HARDWARE = ("gpus", "card")
 _SMALLEST_GAIN = 1.02
 _MOST_MODELS = 3
 
@@ -72,8 +73,10 @@ class Levers(Record):
 
 
 def best_moves(report: Report, *, count: int = 3) -> tuple[Move, ...]:
-    """At most this many moves of different kinds that raise requests at once, the cheapest to make first
-    among those that gain alike."""
+    """At most this many moves of different kinds that raise requests at once.
+
+    What needs no other hardware comes first, the largest gain of each kind; one place is kept for hardware.
+    """
     inputs = resolve(report.scenario)
     before = report.total_concurrency
     best: dict[str, Move] = {}
@@ -94,7 +97,11 @@ def best_moves(report: Report, *, count: int = 3) -> tuple[Move, ...]:
             after_requests=after,
             pays=change.pays,
         )
-    return tuple(sorted(best.values(), key=lambda move: -move.after_requests)[:count])
+    ranked = sorted(best.items(), key=lambda found: (found[0] in _HARDWARE, -found[1].after_requests))
+    settings = [move for kind, move in ranked if kind not in _HARDWARE]
+    hardware = [move for kind, move in ranked if kind in _HARDWARE]
+    kept = settings[: max(count - 1, count - len(hardware))]
+    return (*kept, *hardware[: count - len(kept)])
 
 
 def levers(scenario: Scenario, *, sessions: int | None = None, active: int | None = None) -> Levers:

@@ -10,6 +10,7 @@ from kvcalc.model_spec import ModelSpec
 from kvcalc.precision import kv_format
 from kvcalc.scenario import Scenario
 from kvcalc.units import ceil_div, fmt_bytes, fmt_count, fmt_factor, fmt_tokens
+from kvcalc.weights import weight_bytes
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
 
@@ -70,7 +71,7 @@ def notes(
     """
     found = list(capacity.notes)
     if whole_bytes > distinct_bytes:
-        found.append(_repeats(scenario, spec, whole_bytes, distinct_bytes))
+        found.append(_repeats(scenario, spec, gpu, whole_bytes=whole_bytes, distinct_bytes=distinct_bytes))
     precision = kv_format(scenario.kv_precision, declared=spec.quantization.kv_precision)
     if scenario.engine not in precision.engines:
         text = f"{ENGINE_NAMES[scenario.engine]} does not store {precision.label}; the figures are what it would take."
@@ -88,16 +89,29 @@ def notes(
     return tuple(found)
 
 
-def _repeats(scenario: Scenario, spec: ModelSpec, whole_bytes: int, distinct_bytes: int) -> Note:
+def _weights_fit(scenario: Scenario, spec: ModelSpec, gpu: GpuSpec, *, tp: int) -> bool:
+    weights = weight_bytes(spec, precision=scenario.weight_precision, tp=tp, pp=scenario.pp)
+    return weights < gpu.usable_bytes * _ROOM_PCT // 100
+
+
+_ROOM_PCT = 80
+"""Weights above this share of a GPU leave no useful KV pool. [%]"""
+
+
+def _repeats(scenario: Scenario, spec: ModelSpec, gpu: GpuSpec, *, whole_bytes: int, distinct_bytes: int) -> Note:
     """KV that tensor parallelism stores more than once, and a layout that would not."""
     heads = [group.heads_on_rank(1) for group in spec.layer_groups if group.grows]
     useful = max(heads, default=1)
     extra = fmt_bytes(whole_bytes - distinct_bytes)
     ratio = fmt_factor(whole_bytes / distinct_bytes)
     text = f"TP {scenario.tp} stores each request's KV {ratio} over: {extra} of it are repeats."
-    if useful < scenario.tp and scenario.tp % useful == 0:
-        copies = ceil_div(scenario.tp, useful)
-        text += f" {copies} replicas of TP {useful} would store none twice, if the weights fit."
-    if any(group.splits_over_dcp() for group in spec.layer_groups) and scenario.dcp == 1:
-        text += f" So would decode context parallelism of {ceil_div(scenario.tp, useful)}."
+    copies = ceil_div(scenario.tp, useful)
+    ways = []
+    if scenario.tp % useful == 0 and _weights_fit(scenario, spec, gpu, tp=useful):
+        ways.append(f"{copies} replicas of TP {useful}")
+    if scenario.dcp == 1 and scenario.engine == "vllm" and any(group.splits_over_dcp() for group in spec.layer_groups):
+        ways.append(f"decode context parallelism of {copies}")
+    if ways:
+        either = " or ".join(ways)
+        text += f" {either[0].upper()}{either[1:]} would store none twice."
     return Note(field="tp", text=text)
