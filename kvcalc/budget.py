@@ -144,7 +144,7 @@ def memory_budget(
     ------
     The engines' memory profiling; constants and their error in model_presets/overheads.toml.
     """
-    make_plan = _PLANS.get(engine)
+    make_plan = _PLANS.get(str(engine))
     if make_plan is None:
         raise ScenarioError("engine", f"one of {', '.join(_PLANS)}", engine, hint="Choose one of these.")
     layout = Parallelism(tp=tp, pp=pp, ep=ep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvcalc.errors import Record, ScenarioError
+from kvcalc.errors import Record, check_whole
 from kvcalc.layers import LayerGroup
 from kvcalc.model_spec import ModelSpec
 from kvcalc.parallelism import Parallelism, check, stages
@@ -112,8 +112,7 @@ def kv_bytes_per_sequence(
     ------
     config_keys of each model family; DeepSeek-V2 (arXiv 2405.04434) for MLA.
     """
-    if context_tokens < 0:
-        raise ScenarioError("context_tokens", "a whole number from 0", context_tokens, hint="Count prompt and output.")
+    check_whole("context_tokens", context_tokens, 0, hint="Count prompt and output.")
     check_layout(spec, Parallelism(tp=tp, pp=pp, dcp=dcp), cache_alone=True)
     kv = kv_format(kv_precision, declared=spec.quantization.kv_precision)
     state = state_format(state_precision)

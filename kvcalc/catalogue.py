@@ -100,6 +100,8 @@ def gpu(name_or_spec: str | GpuSpec) -> GpuSpec:
     """
     if isinstance(name_or_spec, GpuSpec):
         return name_or_spec
+    if not isinstance(name_or_spec, str):
+        raise CatalogueError("gpu", "a GPU's id, its name or a GpuSpec", name_or_spec, hint="Choose a GPU of the list.")
     found = _gpus_by_key().get(_key(name_or_spec))
     if found is None:
         names = {key: spec.id for key, spec in _gpus_by_key().items()}

@@ -49,6 +49,12 @@ class ScenarioError(KvcalcError):
     """A scenario field, or a combination of fields, that no engine could run."""
 
 
+def check_whole(field: str, value: object, least: int, *, hint: str = "Check this field.") -> None:
+    """Refuse anything but a whole number from ``least``. Raises ScenarioError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ScenarioError(field, f"a whole number from {least}", value, hint=hint)
+
+
 class LinkError(KvcalcError):
     """A shared link that cannot be opened at all."""
 

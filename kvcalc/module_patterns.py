@@ -70,7 +70,9 @@ class ModulePatterns:
         """Whether a pattern covers this tensor of this layer, or a module it sits in."""
         if self.everything:
             return True
-        path = module_path(name, layer)
+        return any(self._match(path) for path in _spellings(module_path(name, layer)))
+
+    def _match(self, path: str) -> bool:
         framed = f".{path}."
         if any(part in framed for part in self._anywhere):
             return True
@@ -78,9 +80,7 @@ class ModulePatterns:
             return True
         if any(regex.match(path) for regex in self._regexes):
             return True
-        return bool(self._full_regexes) and any(
-            regex.match(full) for full in _full_paths(path) for regex in self._full_regexes
-        )
+        return any(regex.match(prefix + path) for regex in self._full_regexes for prefix in _PREFIXES)
 
 
 def _canonical(pattern: str) -> str:
@@ -98,12 +98,9 @@ def _prefixes(path: str) -> Iterable[str]:
         yield ".".join(parts[:length])
 
 
-def _full_paths(path: str) -> Iterable[str]:
-    """The path as wrappers spell it; an expert also with an index, as checkpoints number them."""
-    spellings = (path, path.replace(".experts.", ".experts.0.")) if ".experts." in path else (path,)
-    for spelling in spellings:
-        for prefix in _PREFIXES:
-            yield prefix + spelling
+def _spellings(path: str) -> tuple[str, ...]:
+    """The path; an expert's also with an index, as checkpoints number them: expert 0 stands for all of them."""
+    return (path, path.replace(".experts.", ".experts.0.")) if ".experts." in path else (path,)
 
 
 @lru_cache(maxsize=512)

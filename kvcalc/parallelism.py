@@ -19,6 +19,13 @@ class Parallelism(Record):
     dcp: int = 1
     """Decode context parallel ranks, inside the TP group: tokens are dealt over them. [GPUs]"""
 
+    def __init__(self, **sizes: int) -> None:
+        """Raises ScenarioError naming a size that is no whole number."""
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise ScenarioError(name, "a whole number from 1", size, hint="Use 1 for no split.")
+        super().__init__(**sizes)
+
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""

@@ -170,7 +170,7 @@ def _state_by_id() -> dict[str, StateFormat]:
 
 
 def _find(field: str, wanted: str, table: Mapping[str, _Row]) -> _Row:
-    row = table.get(wanted)
+    row = table.get(str(wanted))
     if row is None:
         raise CatalogueError(field, f"one of {', '.join(table)}", wanted, hint="Choose one of these.")
     return row

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kvcalc.cache import check_layout
-from kvcalc.errors import Record, ScenarioError
+from kvcalc.errors import CatalogueError, Record, check_whole
 from kvcalc.model_spec import ModelSpec
 from kvcalc.parallelism import Parallelism, stages
 from kvcalc.storage import CHECKPOINT, Stored, stored_tensors
@@ -64,7 +64,15 @@ def weight_bytes(
     ------
     Sharding: vLLM 0.32 ``model_executor/layers/linear.py``; formats: model_presets/precisions.toml.
     """
+    _check_types(precision, tp=tp, pp=pp, ep=ep)
     return sum(size for _, size in _busiest(spec, precision, tp, pp, ep, draft=draft))
+
+
+def _check_types(precision: object, **sizes: int) -> None:
+    """Refuse what the caches below could not look up, or would take for an equal number (True for 1)."""
+    if not isinstance(precision, str):
+        raise CatalogueError("precision", "a weight precision's id", precision, hint=f"Use {CHECKPOINT!r}.")
+    Parallelism(**sizes)
 
 
 @lru_cache(maxsize=512)
@@ -103,8 +111,8 @@ def streamed_weight_bytes(
 
     Raises ScenarioError for a batch below 1 or a bad layout, CatalogueError for an unknown precision.
     """
-    if batch < 1:
-        raise ScenarioError("batch", "a whole number from 1", batch, hint="A step decodes at least one sequence.")
+    check_whole("batch", batch, 1, hint="A step decodes at least one sequence.")
+    _check_types(precision, tp=tp, pp=pp, ep=ep)
     picked, of = _expert_share(spec.num_experts, spec.experts_per_token, batch)
     return max(once + ceil_div(experts * picked, of) for once, experts in _reads(spec, precision, tp, pp, ep))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from kvcalc.engines.base import CacheGroup, Capacity, Engine, EngineDefaults, Plan, Settings, check_whole
+from kvcalc.engines.base import CacheGroup, Capacity, Engine, EngineDefaults, Plan, Settings
 from kvcalc.engines.llamacpp import Llamacpp
 from kvcalc.engines.sglang import Sglang
 from kvcalc.engines.tensorrt_llm import TensorrtLlm
 from kvcalc.engines.vllm import Vllm
-from kvcalc.errors import ScenarioError
+from kvcalc.errors import ScenarioError, check_whole
 from kvcalc.model_spec import ModelSpec
 
 __all__ = [
@@ -59,7 +59,7 @@ def engines() -> tuple[Engine, ...]:
 
 def engine_by_id(engine: str) -> Engine:
     """An engine by id. Raises ScenarioError naming ``engine``."""
-    found = _ENGINES.get(engine)
+    found = _ENGINES.get(str(engine))
     if found is None:
         raise ScenarioError("engine", f"one of {', '.join(_ENGINES)}", engine, hint="Choose one of these.")
     return found

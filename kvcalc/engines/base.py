@@ -22,7 +22,7 @@ from math import lcm
 from typing import Protocol
 
 from kvcalc.cache import check_layout
-from kvcalc.errors import Note, Record, ScenarioError
+from kvcalc.errors import Note, Record, ScenarioError, check_whole
 from kvcalc.layers import LayerGroup
 from kvcalc.model_spec import ModelSpec
 from kvcalc.parallelism import Parallelism, stages
@@ -120,11 +120,15 @@ class Settings:
             check_whole(name, getattr(self, name), least)
         if self.block_size is not None:
             check_whole("block_size", self.block_size, 1)
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise ScenarioError(name, "true or false", getattr(self, name), hint="Check this field.")
         if self.engine_version is not None:
             parse_version(self.engine_version)
 
 
 _LEAST = {"tp": 1, "pp": 1, "dp": 1, "dcp": 1, "max_num_batched_tokens": 1, "speculative_tokens": 0}
+_FLAGS = ("prefix_caching", "hybrid_manager", "async_scheduling")
 
 
 _VERSION = re.compile(
@@ -149,12 +153,6 @@ def parse_version(text: object) -> Version:
             "engine_version", "a release such as 0.24 or 0.20.2", text, hint="Copy it from the engine's first log line."
         )
     return int(match[1] or 0), int(match[2]), int(match[3] or 0), -1 if match[4] else 0
-
-
-def check_whole(field: str, value: object, least: int) -> None:
-    """Refuse anything but a whole number from ``least``. Raises ScenarioError."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ScenarioError(field, f"a whole number from {least}", value, hint="Check this field.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +229,11 @@ class Plan(ABC):
     @property
     def shares_prefixes(self) -> bool:
         """Whether requests with the same prefix hold it once."""
+        return True
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether the engine's pool is whatever its share of memory leaves; else what its context needs."""
         return True
 
     @abstractmethod

@@ -88,6 +88,10 @@ class LlamacppPlan(Plan):
     def needed_bytes(self, max_model_len: int) -> int:
         return self.slab_bytes(1, max_model_len)
 
+    @property
+    def fills_memory(self) -> bool:
+        return False
+
     def blocks_per_request(self, context_tokens: int) -> int:
         return ceil_div(context_tokens, CELLS)
 

@@ -195,8 +195,9 @@ def _plain_widths(config: Config, count: int, hidden_size: int) -> Sequence[int]
     multipliers = config.rationals("ffn_multipliers")
     if multipliers is not None:
         return _openelm_widths(config, multipliers, count, hidden_size)
-    if config.has("intermediate_size_mlp"):
-        return (config.integer("intermediate_size_mlp", maximum=WIDEST),) * count
+    # Where intermediate_size is an expert's: Llama 4, MiniMax-M3.
+    if config.has("intermediate_size_mlp", "dense_intermediate_size"):
+        return (config.integer("intermediate_size_mlp", "dense_intermediate_size", maximum=WIDEST),) * count
     if config.has("shared_intermediate_size") and config.model_type.startswith("granitemoe"):
         return (config.integer("shared_intermediate_size", maximum=WIDEST),) * count
     keys = ("decoder_ffn_dim", *_WIDTH_KEYS) if is_encoder_decoder(config) else _WIDTH_KEYS

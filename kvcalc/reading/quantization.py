@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from kvcalc.reading.config import Config
@@ -27,6 +28,7 @@ _IGNORE_KEYS = (
     "llm_int8_skip_modules",
 )
 _EXPERTS = ("experts",)
+_OTHER_EXPERT = re.compile(r"\.experts\.[1-9]\d*\.")
 _BLOCK = (128, 128)
 _FP8_SCALE_BITS = 32
 
@@ -40,9 +42,9 @@ def read_quantization(config: Config) -> Quantization:
     base = _base_precision(config)
     section = config.section("quantization_config", "compression_config")
     mlx = config.section("quantization")
-    nested = config.section("hf_quant_config")
-    if nested is not None:
-        mlx = nested.section("quantization") or nested
+    beside = config.section("hf_quant_config")
+    if beside is not None and (section is None or _leaves_layers_out(section)):
+        mlx = beside.section("quantization") or beside
     if mlx is not None and mlx.has("quant_algo", "quantized_layers"):
         section, mlx = mlx, None
     if section is None and mlx is not None and mlx.has("qformat_weight"):
@@ -70,6 +72,15 @@ def read_quantization(config: Config) -> Quantization:
         kept=() if _is_mixed_fp8(section) else _kept(section),
         kv_precision=_kv_precision(section),
     )
+
+
+def _leaves_layers_out(section: Section) -> bool:
+    """Mixed precision whose layers only the file beside it lists: else config.json's own declaration is in force.
+
+    Source: vLLM 0.32 ``model_loader/weight_utils.py`` get_quant_config.
+    """
+    mixed = section.string("quant_algo", default="").upper() == "MIXED_PRECISION"
+    return mixed and not section.has("quantized_layers")
 
 
 def _base_precision(config: Config) -> str:
@@ -239,6 +250,8 @@ def _quantized_layers(section: Section) -> tuple[QuantRule, ...]:
         return ()
     by_format: dict[tuple[str, int | None], list[str]] = {}
     for path in layers.values:
+        if _OTHER_EXPERT.search(path):  # expert 0 stands for all of them, and keeps tens of thousands out of links
+            continue
         entry = layers.section(path)
         if entry is not None:
             key = (entry.string("quant_algo", default="").upper(), entry.integer("group_size", default=None, minimum=1))

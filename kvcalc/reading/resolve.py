@@ -67,8 +67,8 @@ def read_shape(config: Config) -> Shape:
         qk_nope_head_dim=_latent_width(config, "qk_nope_head_dim", needed=False) if latent else 0,
         qk_rope_head_dim=config.integer("qk_rope_head_dim", maximum=WIDEST) if latent else 0,
         v_head_dim=_latent_width(config, "v_head_dim", needed=False) if latent else 0,
-        index_heads=config.integer("index_n_heads", default=0, maximum=WIDEST),
-        index_head_dim=_index_width(config),
+        index_heads=_index_size(config, "index_n_heads", "sparse_num_index_heads"),
+        index_head_dim=_index_size(config, *_INDEX_WIDTH),
         index_pool_tokens=config.integer("index_kpool", default=1, minimum=1, maximum=10**6),
         index_topk=config.integer("index_topk", default=0, maximum=10**9),
         indexer_layers=_indexer_layers(config, kinds),
@@ -144,7 +144,7 @@ def _indexer_layers(config: Config, kinds: Sequence[Mixer]) -> tuple[int, ...]:
     Source: transformers 5.24 ``configuration_glm_moe_dsa.py`` for the frequency rule,
     ``configuration_minimax_m3_vl.py`` for MiniMax-M3.
     """
-    if not _index_width(config):
+    if not _index_size(config, *_INDEX_WIDTH):
         return ()
     latent = layers_of(kinds, "latent_attention")
     if not latent:
@@ -174,10 +174,14 @@ def _block_sparse_layers(config: Config, kinds: Sequence[Mixer]) -> tuple[int, .
     return tuple(i for i, flag in enumerate(flags or ()) if flag)
 
 
-def _index_width(config: Config) -> int:
-    declared = config.integer("index_head_dim", default=0, maximum=WIDEST)
+_INDEX_WIDTH = ("index_head_dim", "sparse_index_dim")
+
+
+def _index_size(config: Config, key: str, sparse_key: str) -> int:
+    """A size of the indexer: under its plain name, or under MiniMax-M3's in its own section."""
+    declared = config.integer(key, default=0, maximum=WIDEST)
     section = config.section("sparse_attention_config")
-    return declared if section is None else section.integer("sparse_index_dim", default=declared, maximum=WIDEST)
+    return declared if section is None else section.integer(sparse_key, default=declared, maximum=WIDEST)
 
 
 def _compress_ratios(config: Config, kinds: Sequence[Mixer]) -> tuple[int, ...]:
