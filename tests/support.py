@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -40,8 +41,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_app() -> Iterator[str]:
-    """The app under its own process; gives its address, and ends that process and no other."""
+def running_app(**environment: str) -> Iterator[str]:
+    """The app under its own process, with these variables beside ours; gives its address, and ends that process."""
     port = free_port()
     options = {
         "server.port": port,
@@ -53,7 +54,9 @@ def running_app() -> Iterator[str]:
     command = [sys.executable, "-m", "streamlit", "run", "app.py"]
     command += [f"--{name}={value}" for name, value in options.items()]
     with (
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server,
+        subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as server,
     ):
         try:
             _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)

@@ -14,9 +14,9 @@ from kvcalc.export import scenario_line
 from kvcalc.model_spec import ModelSpec
 from kvcalc.report import Report
 from kvcalc.scenario import Scenario, spec_of
-from kvcalc.ui import results, share_box, sidebar, state, text
+from kvcalc.ui import model_source, results, share_box, sidebar, state, text
 
-_WIDTH_PX = 1080
+WIDTH_PX = 1080
 _FIGURE_PX = 130
 
 
@@ -32,21 +32,26 @@ class Asked:
     """Why the scenario has none."""
 
 
-def show(answer: Callable[[Asked], None], details: Callable[[Asked], None]) -> None:
+def show(
+    answer: Callable[[Asked], None], details: Callable[[Asked], None], *, own: Callable[[], None] | None = None
+) -> None:
     """A view: its answer, then the inputs, then its details. Every view's ``show`` calls this.
 
     The answer travels first: what the reader waits for is not the inputs they just changed.
+    ``own`` draws the inputs that are the view's own, above all others.
     """
+    model_source.apply()
     asked = _ask()
-    page = st.container(width=_WIDTH_PX)
+    page = st.container(width=WIDTH_PX)
     with page:
         _notices()
         answer(asked)
-    sidebar.draw(_spec(asked.scenario or state.last_good()), asked.report)
+    sidebar.draw(_spec(asked.scenario or state.last_good()), asked.report, own=own)
     with page:
         details(asked)
     if asked.scenario is not None:
         state.write_address(asked.scenario)
+    model_source.finish()
 
 
 def _ask() -> Asked:
@@ -73,22 +78,30 @@ def _spec(scenario: Scenario | None) -> ModelSpec | None:
 
 def _notices() -> None:
     """What the link said that could not be used, or that changed since."""
-    notes = [text.markdown(_link_note(note)) for note in state.link_notes()]
+    notes = [text.markdown(link_note(note)) for note in state.link_notes()]
     if notes:
         st.info(notes[0] if len(notes) == 1 else "\n".join(f"- {note}" for note in notes))
 
 
-def _link_note(note: Note) -> str:
+def link_note(note: Note) -> str:
     """A note with its field, except where it is about the link as a whole."""
     return note.text if note.field in ("data", "link") else f"{note.field}: {note.text}"
 
 
-def heading(sentence: str, line: str, report: Report | None, *, bad: bool = False) -> None:
-    """The verdict and, under it, the scenario line with the share box. Plain text; ``bad`` colours the state."""
+def heading(
+    sentence: str, line: str, report: Report | None, *, bad: bool = False, share: Callable[[], None] | None = None
+) -> None:
+    """The verdict and, under it, the scenario line with the share box. Plain text; ``bad`` colours the state.
+
+    ``share`` draws the box of a view that shares more than the report.
+    """
     st.header(_verdict(sentence, bad), anchor=False)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.markdown(f":small[:gray[{text.markdown(line)}]]", width="stretch")
-        share_box.draw(report)
+        if share is None:
+            share_box.draw(report)
+        else:
+            share()
 
 
 def _verdict(sentence: str, bad: bool) -> str:

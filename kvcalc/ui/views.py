@@ -25,7 +25,11 @@ class View:
 
 VIEWS = {
     "capacity": View("Capacity", "page_capacity"),
+    "document": View("Add a document", "page_document"),
+    "levers": View("Levers", "page_levers"),
+    "compare": View("Compare", "page_compare"),
     "engine": View("Why does my engine differ?", "page_engine"),
+    "method": View("Method", "page_method"),
 }
 """In the order of their links."""
 FIRST = "capacity"
@@ -56,8 +60,12 @@ def show() -> None:
         )
     if named not in VIEWS:
         st.info(text.markdown(f"view: expected {', '.join(VIEWS)}, got {named[:40]!r}. Capacity is shown."))
+    module = importlib.import_module(f"kvcalc.ui.{VIEWS[current].module}")
+    if hasattr(module, "default_pairs") and not state.own_of(current):
+        # Before the address is written: written twice, Back would lead to a half-written one, and from there here.
+        state.keep(module.default_pairs(), view=current)
     state.start("" if current == FIRST else current)
-    importlib.import_module(f"kvcalc.ui.{VIEWS[current].module}").show()
+    module.show()
 
 
 def _nothing() -> None:
