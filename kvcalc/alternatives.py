@@ -90,7 +90,8 @@ def _with_best(found: DocumentAnswer, best: Way | None) -> str:
     words, documents = _BEST_WORDS[best.id], found.question.documents_at_once
     if best.id == "share_prefix" and documents > 1:
         words = f"if they share {fmt_count(documents)} files"
-    return f"{found.sentence.removesuffix('.')}, or {fmt_count(best.figures.requests)} {words}."
+    joint = ", or" if found.reach.is_possible else ";"
+    return f"{found.sentence.removesuffix('.')}{joint} {fmt_count(best.figures.requests)} {words}."
 
 
 def _compared(figures: RequestFigures, found: DocumentAnswer) -> str:
@@ -229,9 +230,9 @@ def _share_prefix(found: DocumentAnswer, whole: Answer, today: Scenario) -> Way:
     if question.questions_per_document == 1:
         why = "Worth nothing here: each document is asked about once, so nothing is read twice."
         return no_way("share_prefix", title, why, "Needs several questions on the same document.")
-    count = min(shared.requests, sharing.inputs.budget.max_num_seqs)
-    speed = speed_limit(sharing.inputs, context_tokens=changed.context_tokens, at_most=count)
-    count = min(limit for limit in (count, speed, sharing.first_token_requests) if limit is not None)
+    admitted = min(shared.requests, sharing.inputs.budget.max_num_seqs)
+    speed = speed_limit(sharing.inputs, context_tokens=changed.context_tokens, at_most=admitted)
+    count = min(limit for limit in (admitted, speed, sharing.first_token_requests) if limit is not None)
     later = figures_of(sharing, requests_per_replica=count)
     first = figures_of(whole, requests_per_replica=count)
     once = None if first.gpu_s is None or later.gpu_s is None else first.gpu_s - later.gpu_s
@@ -241,7 +242,7 @@ def _share_prefix(found: DocumentAnswer, whole: Answer, today: Scenario) -> Way:
         found,
         later,
         scenario=changed,
-        sentence=_sharing_sentence(later, found, shared, speed_binds=speed == count < shared.requests),
+        sentence=_sharing_sentence(later, found, shared, speed_binds=speed == count < admitted),
         condition=_sharing_condition(today, sharing),
         once_gpu_s=once,
         first_ttft=first.ttft,

@@ -99,8 +99,11 @@ class Comparison(Record):
     """The comparison in one sentence."""
 
 
-def compare(scenarios: tuple[Scenario, ...]) -> Comparison:
-    """Two to four scenarios side by side. Raises ScenarioError for another number, KvcalcError as evaluate does."""
+def compare(scenarios: tuple[Scenario, ...], *, letters: str = _LETTERS) -> Comparison:
+    """Two to four scenarios side by side. Raises ScenarioError for another number, KvcalcError as evaluate does.
+
+    letters  what they are called, in their order; the first is A
+    """
     if not _LEAST <= len(scenarios) <= _MOST:
         raise ScenarioError(
             "scenarios", f"{_LEAST} to {_MOST} to compare", len(scenarios), hint="Pin or paste the links of some."
@@ -108,7 +111,7 @@ def compare(scenarios: tuple[Scenario, ...]) -> Comparison:
     found = [answer(scenario) for scenario in scenarios]
     reports = [evaluate(scenario) for scenario in scenarios]
     columns = tuple(
-        _column(index, report, one, reports[0]) for index, (report, one) in enumerate(zip(reports, found, strict=True))
+        _column(letter, report, one, reports[0]) for letter, report, one in zip(letters, reports, found, strict=False)
     )
     return Comparison(
         columns=columns,
@@ -119,11 +122,11 @@ def compare(scenarios: tuple[Scenario, ...]) -> Comparison:
     )
 
 
-def _column(index: int, report: Report, found: Answer, first: Report) -> Column:
+def _column(letter: str, report: Report, found: Answer, first: Report) -> Column:
     target = report.scenario.target_tpot_ms
     return Column(
-        letter=_LETTERS[index],
-        label="now" if index == 0 else _label(report, first),
+        letter=letter,
+        label="now" if report is first else _label(report, first),
         report=report,
         figures=figures_of(found),
         gpus=_gpus(report),

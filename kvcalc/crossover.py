@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcalc.errors import Record
-from kvcalc.inputs import resolve
+from kvcalc.inputs import longest_held, resolve
 from kvcalc.latency import StepPlan
 from kvcalc.report import Report
 from kvcalc.units import fmt_count, fmt_tokens
@@ -35,11 +35,13 @@ class Crossover(Record):
 
 def crossover(report: Report) -> Crossover | None:
     """Both edges of a report's scenario; None when nothing fits or the bandwidth is unknown."""
-    steps = resolve(report.scenario).steps
+    inputs = resolve(report.scenario)
+    steps = inputs.steps
     if report.tpot is None or steps is None:
         return None
     requests, context = max(report.concurrency, 1), report.context_tokens
-    return crossover_of(steps, requests=requests, context_tokens=context, longest_tokens=report.longest_context_tokens)
+    longest = longest_held(inputs, requests, at_most=report.longest_context_tokens)
+    return crossover_of(steps, requests=requests, context_tokens=context, longest_tokens=longest)
 
 
 def crossover_of(

@@ -14,8 +14,7 @@ from kvcalc import catalogue
 from kvcalc.budget import Budget
 from kvcalc.cache import check_layout
 from kvcalc.engines import Plan
-from kvcalc.engines.base import check_whole
-from kvcalc.errors import KvcalcError, Record, ScenarioError
+from kvcalc.errors import KvcalcError, Record, ScenarioError, check_whole
 from kvcalc.evaluation import answer
 from kvcalc.first_token import in_time, prompt_alone
 from kvcalc.hardware import GpuSpec

@@ -17,6 +17,8 @@ from kvcalc.units import fmt_tokens
 Counted = Literal["pages", "tokens", "estimate", "tokenizer", "images"]
 """pages: pages × tokens a page; tokens: typed; estimate: characters of a file; tokenizer: the model's own;
 images: pages as pictures."""
+Density = Literal["light", "typical", "dense"]
+"""How much text a page holds: light pages may be typical ones, typical ones anything, dense ones typical."""
 
 _MOST_TOKENS, _MOST_PAGES, _MOST_COUNT = 10**9, 10**6, 10**6
 _POINTS_PER_INCH = 72
@@ -236,21 +238,29 @@ class DocumentQuestion(Record):
         return self
 
     @classmethod
-    def of_pages(cls, pages: int, **use: Any) -> DocumentQuestion:
-        """A document of this many pages of text; the range is that of light to dense pages."""
+    def of_pages(cls, pages: int, *, density: Density = "typical", **use: Any) -> DocumentQuestion:
+        """A document of this many pages of text; the range spans the densities next to the one given."""
         page = document_tables().page
+        each = [page.light_tokens, page.typical_tokens, page.dense_tokens]
+        low, typical, high = {
+            "light": (each[0], each[0], each[1]),
+            "typical": tuple(each),
+            "dense": (each[1], each[2], each[2]),
+        }[density]
+        _check_count("pages", pages, _MOST_TOKENS // page.dense_tokens)
         return cls(
             pages=pages,
             counted="pages",
-            tokens_low=pages * page.light_tokens,
-            tokens_typical=pages * page.typical_tokens,
-            tokens_high=pages * page.dense_tokens,
+            tokens_low=pages * low,
+            tokens_typical=pages * typical,
+            tokens_high=pages * high,
             **use,
         )
 
     @classmethod
     def of_tokens(cls, tokens: int, **use: Any) -> DocumentQuestion:
         """A document of exactly this many tokens."""
+        _check_count("tokens", tokens, _MOST_TOKENS)
         return cls(counted="tokens", tokens_low=tokens, tokens_typical=tokens, tokens_high=tokens, **use)
 
     @classmethod
@@ -301,6 +311,7 @@ class DocumentQuestion(Record):
     ) -> DocumentQuestion:
         """A document whose pages are shown to a vision model as pictures."""
         each = page_image_tokens(rule, dpi=dpi, width_points=width_points, height_points=height_points)
+        _check_count("pages", pages, _MOST_TOKENS // each)
         tokens = pages * each
         return cls(pages=pages, counted="images", tokens_low=tokens, tokens_typical=tokens, tokens_high=tokens, **use)
 
@@ -334,6 +345,12 @@ _BOUNDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("questions_per_document", "documents_at_once"), (1, _MOST_COUNT)),
     **dict.fromkeys(("passages", "passage_tokens", "summary_tokens", "host_gib"), (1, _MOST_COUNT)),
 }
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    """Refuse a count under the name it was typed with. Raises ScenarioError."""
+    if not 1 <= value <= most:
+        raise ScenarioError(name, f"a whole number from 1 to {most:,}", value, hint="Correct this field.")
 
 
 def _pages(pages: int | None) -> str:

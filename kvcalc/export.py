@@ -60,34 +60,40 @@ def _traffic(scenario: Scenario) -> list[str]:
     return parts
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """Text that cannot break out of a Markdown table or turn into markup."""
     return text.translate({ord(mark): f"\\{mark}" for mark in "\\|`*_<>[]$"}).replace("\n", " ")
 
 
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Lines of a table whose cells are escaped."""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return [*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)]
+    return [*lines, *("| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows)]
 
 
 def to_markdown(report: Report, *, address: str = "") -> str:
     """The report as Markdown, with its link, assumptions and arithmetic."""
-    lines = [f"## {_cell(report.sentence)}", "", _cell(scenario_line(report)), ""]
+    lines = [f"## {markdown_cell(report.sentence)}", "", markdown_cell(scenario_line(report)), ""]
     lines += [f"Link: `{address}?{to_link(report.scenario)}`", ""]
-    lines += _table(("Figure", "Value"), _figures(report))
+    lines += markdown_table(("Figure", "Value"), _figures(report))
     lines += ["", "### Memory of one GPU", ""]
-    lines += _table(("Line", "GiB", "How"), [(x.label, fmt_gib(x.bytes, 2), x.formula) for x in report.budget.lines])
+    lines += markdown_table(
+        ("Line", "GiB", "How"), [(x.label, fmt_gib(x.bytes, 2), x.formula) for x in report.budget.lines]
+    )
     if report.would_fit:
         lines += ["", "### These would fit", ""]
         fits = [(row.change, f"{fmt_count(row.requests)} requests at once", row.pays) for row in report.would_fit]
-        lines += _table(("Change", "Result", "What you pay"), fits)
+        lines += markdown_table(("Change", "Result", "What you pay"), fits)
     lines += ["", "### Notes and assumptions", ""]
-    lines += [f"- **{_cell(note.field)}**: {_cell(note.text)}" for note in report.notes]
-    lines += [f"- **{_cell(x.field)}** {_cell(x.value)}: {_cell(x.reason)}" for x in report.assumptions]
+    lines += [f"- **{markdown_cell(note.field)}**: {markdown_cell(note.text)}" for note in report.notes]
+    lines += [
+        f"- **{markdown_cell(x.field)}** {markdown_cell(x.value)}: {markdown_cell(x.reason)}"
+        for x in report.assumptions
+    ]
     for section in explain.steps(report):
-        lines += ["", f"### {_cell(section.title)}", ""]
+        lines += ["", f"### {markdown_cell(section.title)}", ""]
         rows = [(x.title, x.formula, x.numbers, x.value) for x in section.steps]
-        lines += _table(("Step", "Formula", "Numbers", "Value"), rows)
+        lines += markdown_table(("Step", "Formula", "Numbers", "Value"), rows)
     return "\n".join(lines) + "\n"
 
 

@@ -317,7 +317,7 @@ def _assumptions(scenario: Scenario) -> tuple[Assumption, ...]:
             Assumption(
                 field="mean length",
                 value="of a log-normal distribution through median and 95th percentile",
-                reason="Time in the system and cost follow the mean, which long requests pull up.",
+                reason="Time in the system follows the mean, which long requests pull up.",
             )
         )
     else:

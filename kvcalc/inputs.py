@@ -127,3 +127,15 @@ def requests_in(inputs: Inputs, pool_bytes: int, context_tokens: int | None = No
     """Whole requests a pool of this size holds at a context (the scenario's by default). [requests]"""
     tokens = inputs.scenario.context_tokens if context_tokens is None else context_tokens
     return inputs.plan.requests_at(pool_bytes, tokens)
+
+
+def longest_held(inputs: Inputs, requests: int, *, at_most: int) -> int:
+    """Longest context that the KV pool holds this many times, 0 when none; it holds fewer of longer ones. [tokens]"""
+    fits, too_long = 0, at_most + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if inputs.plan.requests_at(inputs.budget.kv_pool_bytes, middle) >= requests:
+            fits = middle
+        else:
+            too_long = middle
+    return fits

@@ -70,6 +70,10 @@ class Levers(Record):
     """Every lever, those that cannot work included."""
     waterfall: Waterfall
     """What they make of the KV of all sessions."""
+    bring_back_s: float | None
+    """Time to bring one idle session back from host memory; None where there is no such memory. [s]"""
+    bring_back_link: str
+    """What it comes over; empty where there is no such memory."""
 
 
 def best_moves(report: Report, *, count: int = 3) -> tuple[Move, ...]:
@@ -112,12 +116,15 @@ def levers(scenario: Scenario, *, sessions: int | None = None, active: int | Non
     Raises KvcalcError for a scenario that cannot be used.
     """
     found = answer(scenario)
+    seconds, link = _bring_back(found.inputs)
     makers = (_architecture, _quantisation, _offload, _layout, _engine)
     return Levers(
         now=figures_of(found),
         gpus=_gpus(scenario),
         levers=tuple(lever for make in makers for lever in make(found)),
         waterfall=waterfall(found, sessions=sessions, active=active),
+        bring_back_s=seconds,
+        bring_back_link=link,
     )
 
 
@@ -183,15 +190,12 @@ def _quantisation(found: Answer) -> Iterator[Lever]:
 def _offload(found: Answer) -> Iterator[Lever]:
     inputs, scenario = found.inputs, found.inputs.scenario
     title = "Offload idle KV to host memory"
-    if inputs.gpu.unified_memory:
+    back_s, link = _bring_back(inputs)
+    if back_s is None:
         why = "This GPU has no memory of its own: host memory is what it already uses."
         yield _ruled_out("offload", title, scenario, why)
         return
-    host = document_tables().host_link
-    row = host.row(inputs.gpu.compute_capability)
-    each = inputs.plan.reserved_bytes(scenario.context_tokens)
-    back_s = each / (row.gb_per_s * GB * host.share_pct // 100)
-    verify = f"Makes no room for running requests. An idle session comes back in {fmt_seconds(back_s)} over {row.text}."
+    verify = f"Makes no room for running requests. An idle session comes back in {fmt_seconds(back_s)} over {link}."
     yield Lever(
         family="offload",
         title=title,
@@ -201,6 +205,16 @@ def _offload(found: Answer) -> Iterator[Lever]:
         gpus=_gpus(scenario),
         verify=verify,
     )
+
+
+def _bring_back(inputs: Inputs) -> tuple[float | None, str]:
+    """Time for one session's KV to come back from host memory, and what it comes over. [s]"""
+    if inputs.gpu.unified_memory:
+        return None, ""
+    host = document_tables().host_link
+    row = host.row(inputs.gpu.compute_capability)
+    each = inputs.plan.reserved_bytes(inputs.scenario.context_tokens)
+    return each / (row.gb_per_s * GB * host.share_pct // 100), row.text
 
 
 def _layout(found: Answer) -> Iterator[Lever]:

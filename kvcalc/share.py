@@ -29,6 +29,11 @@ _PAGE_KEYS = frozenset({"view", "embed", "embed_options"})
 """Keys of the page, not of the scenario."""
 DOCUMENT_PREFIX = "doc_"
 """Keys that start so belong to the document question, see ``document_link``."""
+COMPARED_KEYS = ("b", "c", "d")
+"""Keys of the scenarios compared with the link's own, see ``compare_link``."""
+SESSION_KEYS = ("sessions", "active")
+"""Keys of the levers' sessions, see ``waterfall``."""
+_OF_VIEWS = frozenset({*COMPARED_KEYS, *SESSION_KEYS})
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ _GPU_FIELDS = (
     LinkField("gpu_tflops", "bf16_tflops", "whole", optional=True),
 )
 _BY_KEY = {field.key: field for field in FIELDS}
-_KNOWN_KEYS = {*_BY_KEY, *(field.key for field in _GPU_FIELDS), "v", "data", *_PAGE_KEYS}
+_KNOWN_KEYS = {*_BY_KEY, *(field.key for field in _GPU_FIELDS), "v", "data", *_PAGE_KEYS, *_OF_VIEWS}
 
 
 class LinkResult(Record):
@@ -128,7 +133,7 @@ def from_link(text: str) -> LinkResult:
     """Open a query string or a whole address. Never raises: what cannot be used is named in the notes."""
     notes: list[Note] = []
     pairs = read_pairs(text, notes)
-    pairs = {key: value for key, value in pairs.items() if not key.startswith(DOCUMENT_PREFIX)}
+    pairs = {key: value for key, value in pairs.items() if view_of(key) is None}
     if not pairs.keys() - _PAGE_KEYS:
         return LinkResult(scenario=Scenario.default(), notes=tuple(notes))
     _check_version(pairs.get("v"), notes)
@@ -141,6 +146,15 @@ def from_link(text: str) -> LinkResult:
     scenario = _build(values, notes)
     _compare_data(pairs.get("data"), scenario, notes)
     return LinkResult(scenario=scenario, notes=tuple(notes))
+
+
+def view_of(key: str) -> str | None:
+    """The view a key of a link belongs to; None for the scenario's own and the page's."""
+    if key.startswith(DOCUMENT_PREFIX):
+        return "document"
+    if key in COMPARED_KEYS:
+        return "compare"
+    return "levers" if key in SESSION_KEYS else None
 
 
 def written(field: LinkField, value: Any) -> str:
@@ -193,7 +207,8 @@ def read_pairs(text: str, notes: list[Note]) -> dict[str, str]:
         notes.append(Note(field="link", text=f"Longer than {_LONGEST_LINK:,} characters, so it was not read."))
         return {}
     query = text.strip()
-    if "://" in query or query.startswith("/"):
+    # In front of the first value: a value may be an address itself.
+    if "://" in query.partition("=")[0] or query.startswith("/"):
         try:
             query = urlsplit(query).query
         except ValueError:

@@ -118,7 +118,7 @@ def drafted_speed(
         high_s=high_s,
         weights_bytes=weights_bytes,
         kv_bytes_per_request=kv_bytes_per_request,
-        sentence=f"Measured range, not a floor: {fmt_count(len(rows))} published runs {found.text} were {gain} with "
-        f"drafted tokens, which would make {fmt_ms_band(low_s, high_s)} per token. {cost}",
+        sentence=f"Measured range, not a floor: {fmt_count(len(rows))} published runs {found.text}; they were {gain} "
+        f"with drafted tokens, which would make {fmt_ms_band(low_s, high_s)} per token. {cost}",
         sources=tuple(dict.fromkeys(row.source for row in rows)),
     )

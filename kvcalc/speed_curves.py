@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcalc.errors import Record
-from kvcalc.inputs import Inputs, resolve
+from kvcalc.inputs import Inputs, longest_held, resolve
 from kvcalc.latency import StepPlan, decode_flops, matrix_rate
 from kvcalc.report import Report
 from kvcalc.units import ceil_div, fmt_count, fmt_ms, fmt_percent, fmt_tokens
@@ -83,7 +83,7 @@ def conversation_curve(report: Report) -> ConversationCurve | None:
     if report.tpot is None or steps is None:
         return None
     requests = _held_still(report)
-    longest = _longest(inputs, requests)
+    longest = longest_held(inputs, requests, at_most=report.scenario.max_model_len)
     points = tuple(_conversation_point(inputs, steps, requests, tokens) for tokens in _lengths(report, longest))
     here = steps.at(batch=requests, context_tokens=report.context_tokens)
     later = steps.at(batch=requests, context_tokens=report.context_tokens + 1_000)
@@ -100,18 +100,6 @@ def _held_still(report: Report) -> int:
     """Requests on one replica that every length is asked for: the wanted ones as far as they run. [requests]"""
     running, wanted = max(report.concurrency, 1), report.scenario.target_requests
     return running if wanted is None else min(running, ceil_div(wanted, report.scenario.replicas))
-
-
-def _longest(inputs: Inputs, requests: int) -> int:
-    """Longest length that the pool holds this many times; it holds fewer as lengths grow, so bisection finds it."""
-    fits, too_long = 0, inputs.scenario.max_model_len + 1
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if inputs.plan.requests_at(inputs.budget.kv_pool_bytes, middle) >= requests:
-            fits = middle
-        else:
-            too_long = middle
-    return fits
 
 
 def _lengths(report: Report, longest: int) -> list[int]:

@@ -105,11 +105,16 @@ def fmt_ms_band(low_s: float, high_s: float) -> str:
 
 
 def fmt_seconds(seconds: float) -> str:
-    """Seconds with the digits that carry meaning: '0.2 s', '15 s', '3.1 min'; '34 ms' where a second shows none."""
+    """A time with the digits that carry meaning.
+
+    >>> [fmt_seconds(seconds) for seconds in (0.034, 0.21, 15, 186, 9_000, 500_000)]
+    ['34 ms', '0.2 s', '15 s', '3.1 min', '2.5 h', '5.8 days']
+    """
     if 0 < seconds < 0.05:
         return fmt_ms(seconds)
-    if seconds >= 120:
-        return f"{seconds / 60:,.1f} min"
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:,.1f} s"
 
 
@@ -150,6 +155,27 @@ def fmt_cents(cents: Fraction | float) -> str:
     if dollars >= 999.5:
         return f"${dollars:,.0f}"
     return f"${dollars:.2f}" if dollars >= 0.995 or not dollars else f"${dollars:.3g}"
+
+
+def fmt_times(count: float) -> str:
+    """Requests as an engine prints its own count of them.
+
+    >>> fmt_times(6.19)
+    '6.19 ×'
+    """
+    return f"{count:,.2f} ×"
+
+
+def fmt_change(change: float, decimals: int = 0) -> str:
+    """A difference with its sign, a true minus; nothing is signed that shows as zero.
+
+    >>> fmt_change(-6880), fmt_change(0.912, 2), fmt_change(-0.001, 2)
+    ('−6,880', '+0.91', '0.00')
+    """
+    size = f"{abs(change):,.{decimals}f}"
+    if not any(digit in size for digit in "123456789"):
+        return size
+    return f"{'−' if change < 0 else '+'}{size}"
 
 
 def fmt_percent(ratio: float) -> str:

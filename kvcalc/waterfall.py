@@ -66,6 +66,11 @@ class Waterfall(Record):
     sentence: str
     """The same in one sentence."""
 
+    @property
+    def spare_bytes(self) -> int:
+        """What the GPUs hold beyond the last step; negative when it is still too much. [bytes]"""
+        return self.pool_bytes - self.end_bytes
+
 
 def waterfall(found: Answer, *, sessions: int | None = None, active: int | None = None) -> Waterfall:
     """KV of these sessions from a model whose heads all keep their own, down to what levers are left.
@@ -87,7 +92,7 @@ def waterfall(found: Answer, *, sessions: int | None = None, active: int | None 
     each = now
     if smaller:
         each = _whole_bytes(inputs, inputs.spec, smaller[0].id, tp=scenario.tp)
-        title = f"Quantisation: {smaller[0].label} KV"
+        title = f"Quantisation: {_short(smaller[0].label)} KV"
         steps.append(_step("kv_next", "quantisation", title, now * count, each * count, is_applied=False))
     if running < count:
         title = f"Offload: {fmt_count(count - running)} idle to host"
@@ -142,7 +147,7 @@ def _architecture(inputs: Inputs) -> list[_Size]:
         ("every_head", _whole_bytes(inputs, every_head, "bf16"), ""),
         ("heads", _whole_bytes(inputs, every_token, "bf16"), f"Architecture: {_heads_text(spec)}"),
         ("windows", _whole_bytes(inputs, spec, "bf16"), "Architecture: layers that forget old tokens"),
-        ("kv_now", _whole_bytes(inputs, spec, now.id), f"Quantisation: {now.label} KV"),
+        ("kv_now", _whole_bytes(inputs, spec, now.id), f"Quantisation: {_short(now.label)} KV"),
         ("repeats", _whole_bytes(inputs, spec, now.id, tp=ranks), f"Layout: TP {ranks} repeats it"),
     ]
 
@@ -208,6 +213,11 @@ def _heads_text(spec: ModelSpec) -> str:
     return "query heads share KV heads"
 
 
+def _short(label: str) -> str:
+    """A format without how its scales are kept: 'FP8', not 'FP8 (per tensor)'."""
+    return label.partition(" (")[0]
+
+
 def _sentence(steps: list[WaterfallStep], count: int, now: int, end: int, pool: int) -> str:
     left = [
         _SHORT[step.id] if step.id in _SHORT else step.title.partition(": ")[2] for step in steps if not step.is_applied
@@ -218,7 +228,8 @@ def _sentence(steps: list[WaterfallStep], count: int, now: int, end: int, pool: 
         return f"The KV of {sessions} takes {fmt_gib(now)}; {holds}."
     text = " and ".join(left)
     verb = "bring" if len(left) > 1 else "brings"
-    return f"{text[0].upper()}{text[1:]} {verb} {sessions} from {fmt_gib(now)} to {fmt_gib(end)}; {holds}."
+    before = fmt_gib(now).removesuffix(" GiB")
+    return f"{text[0].upper()}{text[1:]} {verb} {sessions} from {before} to {fmt_gib(end)}; {holds}."
 
 
 _SHORT: dict[StepId, str] = {"offload": "offload"}

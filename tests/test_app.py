@@ -189,10 +189,16 @@ def test_an_empty_field_shows_what_the_engine_would_use() -> None:
 
 
 def pasted(app: AppTest, words: str, name: str = "") -> AppTest:
+    app.session_state["fold_model"] = True
+    run(app)
     app.text_area(key="paste_text").set_value(words)
     app.text_input(key="paste_name").set_value(name)
-    app.button[0].click()
+    button(app, "Use this config").click()
     return run(app)
+
+
+def button(app: AppTest, label: str) -> Any:
+    return next(found for found in app.button if found.label == label)
 
 
 def test_a_pasted_config_becomes_the_model_and_travels_in_the_link() -> None:
@@ -215,7 +221,7 @@ def test_pasted_rubbish_is_refused_near_its_box_and_the_model_stays(rubbish: str
     app = pasted(before, rubbish)
     assert (verdict(app), figures(app)) == shown
     assert len(app.sidebar.warning) == 1
-    assert "Showing Llama 3.3 70B Instruct until a config is read." in plain(app.sidebar.warning[0].value)
+    assert "Showing Llama 3.3 70B Instruct until a model is read." in plain(app.sidebar.warning[0].value)
 
 
 def test_a_refusal_goes_once_a_config_is_read() -> None:
@@ -253,9 +259,10 @@ def test_a_shared_prefix_and_a_busy_server_are_put_into_words() -> None:
     report = evaluate(Scenario(**{**dict(Scenario.default()), "cached_prompt_tokens": 4_000, "busy": True}))
     assert report.prefix is not None
     assert report.first_token is not None
-    shown = " ".join(plain(element.value) for element in app.main.markdown)
+    shown = " ".join(element.proto.body for element in app.get("html"))
     assert report.prefix.sentence in shown
-    assert f"First token after about {fmt_seconds(report.first_token.typical_s)} on a busy server" in shown
+    assert f"on a busy server typically {fmt_seconds(report.first_token.typical_s)}" in shown
+    assert f"{fmt_seconds(report.first_token.queue_s)} in the queue" in shown
 
 
 def test_a_folded_input_keeps_what_was_typed_and_counts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcalc import Scenario, evaluate
+from kvcalc.crossover import crossover
 from kvcalc.curves import context_curve, tpot_curve
 from kvcalc.report import Report
-from kvcalc.ui import chart_context, chart_memory, chart_parts, chart_tpot
+from kvcalc.speed_curves import conversation_curve, throughput_curve
+from kvcalc.ui import chart_context, chart_difference, chart_memory, chart_output, chart_parts, chart_tpot
 from kvcalc.ui.labels import Label, Place, Plot, at, pick_ticks, place, spread
 from kvcalc.units import GIB
 from tests.support import ROOT
@@ -97,6 +100,75 @@ def test_the_tpot_chart_ends_at_capacity_with_the_curve_s_figures(report: Report
     assert last["f"] == pytest.approx(curve.points[-1].floor_s * 1000, rel=1e-3)
 
 
+def steps_by_length(report: Report) -> chart_parts.Spec:
+    curve = conversation_curve(report)
+    assert curve is not None
+    return chart_tpot.by_length(curve, report, crossover(report))
+
+
+def steps_by_requests(report: Report) -> chart_parts.Spec:
+    return chart_tpot.spec(tpot_curve(report), report, crossover(report))
+
+
+def output(report: Report) -> chart_parts.Spec:
+    curve = throughput_curve(report)
+    assert curve is not None
+    return chart_output.spec(curve, report)
+
+
+@pytest.mark.parametrize("size", [size for size, _ in chart_parts.SIZES])
+@pytest.mark.parametrize(
+    ("chart", "module"), [(steps_by_length, chart_tpot), (steps_by_requests, chart_tpot), (output, chart_output)]
+)
+def test_no_two_labels_of_the_speed_charts_overlap(
+    report: Report, size: int, chart: Callable[[Report], chart_parts.Spec], module: ModuleType
+) -> None:
+    spec = chart(report)
+    head = spec["layer"][0]["encoding"]
+    x, y = (tuple(head[axis]["scale"]["domain"]) for axis in "xy")
+    width = dict(chart_parts.SIZES)[size]
+    plot = Plot(width=width, height=chart_parts.PLOT_HEIGHT, x_domain=x, y_domain=y, log=False, size=size)
+    labels = [row for row in rows(spec, module.template(), "labels") if row["n"] == size]
+    assert labels
+    assert not any(overlap(a, b) for a, b in itertools.combinations(boxes(labels, plot), 2))
+
+
+def test_the_edge_is_marked_exactly_where_it_lies_inside_the_plot(report: Report) -> None:
+    edge, curve = crossover(report), tpot_curve(report)
+    assert edge is not None
+    marks = rows(steps_by_requests(report), chart_tpot.template(), "edge")
+    inside = edge.edge_requests is not None and 1 <= edge.edge_requests < curve.capacity_requests
+    assert [mark["x"] for mark in marks] == ([edge.edge_requests] if inside else [])
+
+
+def test_a_conversation_is_drawn_to_the_last_length_that_fits(report: Report) -> None:
+    curve = conversation_curve(report)
+    assert curve is not None
+    drawn = rows(steps_by_length(report), chart_tpot.template(), "curve")
+    assert drawn[-1]["x"] == curve.longest_tokens
+    here = next(point for point in curve.points if point.context_tokens == curve.longest_tokens)
+    assert drawn[-1]["ty"] == pytest.approx(here.typical_s * 1000, rel=1e-3)  # four digits travel
+
+
+def test_output_is_drawn_to_where_more_requests_wait(report: Report) -> None:
+    curve = throughput_curve(report)
+    assert curve is not None
+    drawn = rows(output(report), chart_output.template(), "curve")
+    assert drawn[-1]["x"] == curve.stops_at_requests
+    assert drawn[-1]["ty"] == pytest.approx(curve.points[-1].tokens_per_s, rel=1e-3)
+    why = "KV full at" if curve.memory_stops_it else "Engine cap"
+    labels = [row["t"] for row in rows(output(report), chart_output.template(), "labels")]
+    assert f"{why} {curve.stops_at_requests:,}: more requests wait" in labels
+
+
+def test_the_target_s_line_ends_before_it_would_strike_out_a_name() -> None:
+    near, far = (evaluate(Scenario(model=LLAMA, target_tpot_ms=ms)) for ms in (52, 100))
+    assert near.tpot is not None
+    assert abs(near.tpot.high_s * 1000 - 52) < 1
+    ends = [rows(steps_by_requests(report), chart_tpot.template(), "target")[0]["x2"] for report in (near, far)]
+    assert ends[0] == tpot_curve(near).capacity_requests < ends[1]
+
+
 def test_the_memory_bar_has_no_gap_and_sums_to_the_card(report: Report) -> None:
     spec = chart_memory.spec(report.budget)
     pieces = rows(spec, chart_memory.template(), "segments")
@@ -118,7 +190,7 @@ def test_a_bar_that_does_not_fit_marks_the_budget_and_names_the_whole_weights() 
     assert "Weights 131 GiB" in {row["t"] for row in rows(spec, template, "inside")}
 
 
-@pytest.mark.parametrize("chart", [chart_context, chart_memory, chart_tpot])
+@pytest.mark.parametrize("chart", [chart_context, chart_difference, chart_memory, chart_output, chart_tpot])
 def test_a_template_is_valid_vega_lite(chart: ModuleType) -> None:
     alt.LayerChart.from_dict(chart.template()).to_dict(validate=True)
 

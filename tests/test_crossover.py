@@ -99,6 +99,29 @@ def test_the_pool_decides_which_lengths_still_fit():
     assert points[65_536] is False
 
 
+def test_a_curve_of_conversations_names_the_longest_length_all_of_them_fit_at():
+    inputs = resolve(scenario(target_requests=200))
+    curve = conversation_curve(evaluate(inputs.scenario))
+    assert curve.requests == 200
+    pool, longest = inputs.budget.kv_pool_bytes, curve.longest_tokens
+    assert inputs.plan.requests_at(pool, longest) >= 200 > inputs.plan.requests_at(pool, longest + 1)
+    assert [point.context_tokens for point in curve.points if point.fits][-1] == longest
+    assert f"at {longest:,}; past that the KV pool is full" in curve.sentence
+
+
+def test_a_batch_that_fits_at_the_context_limit_is_drawn_to_it():
+    curve = conversation_curve(evaluate(scenario(target_requests=1)))
+    assert (curve.requests, curve.longest_tokens) == (1, 65_536)
+    assert "past that" not in curve.sentence
+
+
+@pytest.mark.parametrize(("wanted", "replicas", "held"), [(10, 1, 10), (10, 3, 4), (10**6, 1, 12)])
+def test_the_batch_held_still_is_the_one_wanted_of_a_replica_as_far_as_it_runs(wanted, replicas, held):
+    # 10 requests over 3 replicas are 4 on the fullest; a million are no more than the cap of 12
+    curve = conversation_curve(evaluate(scenario(target_requests=wanted, replicas=replicas, max_num_seqs=12)))
+    assert curve.requests == held
+
+
 def test_output_stops_growing_where_the_pool_is_full():
     report = evaluate(scenario(max_num_seqs=100_000))
     curve = throughput_curve(report)

@@ -93,6 +93,16 @@ def test_a_price_may_name_a_card_by_its_alias_and_must_be_whole_cents():
         search(scenario, space=SMALL, cents_per_gpu_hour={"L4": 0.7})
 
 
+def test_of_each_gpu_only_the_first_are_kept():
+    scenario = Scenario(model="Qwen/Qwen3-8B", target_requests=8, target_tpot_ms=None)
+    every_row = search(scenario, space=SMALL, most=1_000)
+    found = search(scenario, space=SMALL, most=1_000, per_gpu=2)
+    for card in SMALL.gpus:
+        rows = [row for row in every_row.rows if row.gpu == card]
+        assert [row for row in found.rows if row.gpu == card] == rows[:2]
+    assert (found.met, found.considered) == (every_row.met, every_row.considered)
+
+
 def test_equal_counts_keep_the_precision_that_stands_first():
     scenario = Scenario(model="Qwen/Qwen3-8B", target_requests=1, target_tpot_ms=None)
     one = Space(gpus=("h100-sxm-80gb",), layouts=((1, 1),), weight_precisions=("int4", "fp8"), kv_precisions=("fp8",))

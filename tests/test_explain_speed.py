@@ -1,5 +1,7 @@
 """The arithmetic of speed, traffic and money, as the page and the exports show it."""
 
+import pytest
+
 from kvcalc import evaluate
 from kvcalc.explain import steps
 from tests.small_model import scenario
@@ -48,6 +50,15 @@ def test_a_fleet_is_explained_from_arrivals_to_dollars():
     assert rows["Planned requests of one replica"] == ("40 × 70%", "28")
     assert rows["Cost per hour"] == ("2 × $2.50", "$5.00")
     assert rows["Cost per request"] == ("$5.00 ÷ 3,600", "$0.00139")
+
+
+def test_input_and_output_tokens_share_the_hour():
+    rows = shown(sections(requests_per_hour=3_600, price_cents_per_gpu_hour=250, max_num_seqs=40)["Fleet"])
+    into, out = (rows[f"Cost per million {kind} tokens"][0] for kind in ("input", "output"))
+    assert into.endswith("÷ (3,600 × 7,000 ÷ 1,000,000)")
+    assert out.endswith("÷ (3,600 × 1,000 ÷ 1,000,000)")
+    shares = [float(numbers.split(" × ")[1].split("%")[0]) for numbers in (into, out)]
+    assert sum(shares) == pytest.approx(100, abs=1)  # each is shown to a whole per cent
 
 
 def test_a_fleet_without_a_price_shows_no_money():

@@ -27,6 +27,17 @@ def test_markdown_holds_the_verdict_the_link_and_every_assumption(report):
         assert assumption.field.replace("_", "\\_") in text
 
 
+def test_traffic_and_price_are_repeated_in_the_scenario_line():
+    fields = {"requests_per_hour": 3_600, "prompt_tokens_p95": 20_000, "price_cents_per_gpu_hour": 250}
+    line = export.scenario_line(evaluate(Scenario(model=LLAMA_70B, tp=4, pp=1, **fields)))
+    assert line.endswith("3,600 requests per hour, 95th percentile 20,000 + 1,000 · $2.50 per GPU-hour as typed")
+
+
+def test_without_a_price_the_scenario_line_is_silent_about_money(report):
+    assert "$" not in export.scenario_line(report)
+    assert "per hour" not in export.scenario_line(report)
+
+
 def test_markdown_cannot_be_broken_by_a_models_name():
     from kvcalc import read_model
 

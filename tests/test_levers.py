@@ -117,7 +117,7 @@ def test_the_waterfall_of_llama_70b_by_hand():
         ("offload", now // 2, now // 2 * 40 // 100),
     ]
     assert (found.now_bytes, found.end_bytes) == (now, now // 5)
-    assert found.sentence.startswith("FP8 (per tensor) KV and offload bring 100 sessions from 244 GiB to 48.8 GiB;")
+    assert found.sentence.startswith("FP8 KV and offload bring 100 sessions from 244 to 48.8 GiB;")
 
 
 def test_the_waterfall_ends_where_the_report_stands():

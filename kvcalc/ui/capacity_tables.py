@@ -8,24 +8,24 @@ import streamlit as st
 
 from kvcalc.curves import ContextCurve, TpotCurve
 from kvcalc.levers import Move
+from kvcalc.mistakes import Mistake
 from kvcalc.report import Report
 from kvcalc.scenario import Scenario
-from kvcalc.share import to_link
-from kvcalc.ui import text, wording
+from kvcalc.ui import state, text, wording
 from kvcalc.ui.tables import Cell, table
-from kvcalc.units import fmt_bytes, fmt_count, fmt_factor, fmt_gib, fmt_ms, fmt_tokens
+from kvcalc.units import fmt_bytes, fmt_count, fmt_factor, fmt_gib, fmt_ms, fmt_times, fmt_tokens
 
 
-def numbers(name: str, draw: Callable[[], None]) -> None:
+def numbers(name: str, draw: Callable[[], None], *, title: str = "Numbers") -> None:
     """A chart's table twin, made when it is opened."""
-    box = st.expander("Numbers", type="compact", key=f"numbers_{name}", on_change="rerun")
+    box = st.expander(title, type="compact", key=f"numbers_{name}", on_change="rerun")
     if box.open:
         with box:
             draw()
 
 
 def _opens(scenario: Scenario, words: str) -> Cell:
-    return Cell(words, href=f"?{to_link(scenario)}")
+    return Cell(words, href=state.href(scenario))
 
 
 def memory(report: Report) -> None:
@@ -89,6 +89,8 @@ def limits(report: Report) -> None:
         )
         for limit in report.limits
     ]
+    if (title := wording.met_first_token(report)) is not None:
+        rows.append((Cell(title), Cell("met by all")))
     figure = "Requests at once" if report.scenario.replicas == 1 else "Per replica"
     table("What binds", ("Limit", figure), rows, right=(1,))
     st.markdown(f":small[:gray[{text.markdown(wording.pool_note(report))}]]")
@@ -113,7 +115,7 @@ def moves(found: tuple[Move, ...]) -> None:
 def capacities(report: Report) -> None:
     """Ideal, reserved and reported, with one sentence each."""
     found = report.capacities
-    reported = f"{found.reported_concurrency:,.2f} ×"
+    reported = fmt_times(found.reported_concurrency)
     rows = [
         ("Ideal", fmt_count(found.ideal_requests), found.why[0]),
         ("Reserved", fmt_count(found.reserved_requests), found.why[1]),
@@ -141,3 +143,24 @@ def groups(report: Report) -> None:
     if report.replication_ratio > 1:
         ratio = fmt_factor(report.replication_ratio)
         st.markdown(f":small[:gray[Tensor parallelism stores it {ratio} over.]]")
+
+
+def mistakes(found: tuple[Mistake, ...]) -> None:
+    """Likely mistakes, one line each, the move a link where a scenario says it. Nothing for a healthy scenario."""
+    if found:
+        st.html(mistakes_html(found))
+
+
+def mistakes_html(found: tuple[Mistake, ...]) -> str:
+    """The same as text."""
+    items = "".join(
+        f"<li><strong>{text.html(row.title)}.</strong> {text.html(row.sentence)} {_move(row)}</li>" for row in found
+    )
+    return f'<ul aria-label="Likely mistakes" style="margin:0;padding-left:1.25rem;font-size:.875rem">{items}</ul>'
+
+
+def _move(row: Mistake) -> str:
+    if row.scenario is None:
+        return text.html(row.move)
+    href = text.html(state.href(row.scenario))
+    return f'<a href="{href}" target="_self" style="color:inherit">{text.html(row.move)}</a>'

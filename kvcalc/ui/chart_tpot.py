@@ -17,12 +17,12 @@ from kvcalc.ui.labels import Label, Place, Plot, Point, at, pick_ticks, place, r
 from kvcalc.units import fmt_count, fmt_ms, fmt_tokens
 
 _MS = 1_000
-_TO_THE_RIGHT = 1.5
-"""The x axis ends at this many times the last value: the end labels stand there."""
+ROOM_FOR_ENDS = 0.5
+"""The x axis goes on past the last value by this share of what is drawn: the end labels stand there."""
 _ABOVE, _FAR = 1.2, 2.5
 """Room above the higher of slow end and target; a target beyond the second factor is left out."""
 _LINE_PX = 15.0
-_STEPS = tuple(step * 10**power for power in range(6) for step in (1, 2, 5, 10, 20, 25, 50))
+_STEPS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 _TOP_ROWS = (8.0, 24.0, 40.0)
 """Heights under the top edge at which the names of upright lines are tried. [pixels]"""
 
@@ -78,8 +78,32 @@ class _Course:
 
     @property
     def right(self) -> float:
-        """Where it ends, with room for the end labels at every size."""
-        return self.left + (self.xs[-1] - self.left) * _TO_THE_RIGHT if self.left > 1 else self.xs[-1] * _TO_THE_RIGHT
+        """Where it ends."""
+        return self.xs[-1] + (self.xs[-1] - self.left) * ROOM_FOR_ENDS
+
+    def target_end(self, top: float) -> float:
+        """Where the target's line ends: at the last value when it would strike out a name behind it."""
+        ends = (self.points[-1].low_s, self.points[-1].typical_s, self.points[-1].high_s, self.floors[-1])
+        near = _LINE_PX / parts.PLOT_HEIGHT * top
+        struck = any(abs(seconds * _MS - (self.target_ms or 0)) < near for seconds in ends)
+        return self.xs[-1] if struck else self.right
+
+    @property
+    def name_places(self) -> list[float]:
+        """Where the name of the KV area may end, from where the area is widest."""
+        drawn = self.xs[-1] - self.left
+        edge = [] if self.marked_edge is None else [float(self.marked_edge)]
+        return [self.xs[-1], *edge, *(self.left + drawn * share for share in (0.9, 0.8, 0.7, 0.6))]
+
+    def reads_at(self, x: float) -> tuple[float, float, float]:
+        """(x, reading weights, reading KV) there, on the straight lines that are drawn. [x, s, s]"""
+        steps = list(zip(self.xs, self.points, strict=True))
+        for (x0, one), (x1, two) in itertools.pairwise(steps):
+            if x0 <= x <= x1:
+                share = (x - x0) / (x1 - x0)
+                weights = one.weights_s + share * (two.weights_s - one.weights_s)
+                return x, weights, one.kv_s + share * (two.kv_s - one.kv_s)
+        return x, self.points[-1].weights_s, self.points[-1].kv_s
 
     @property
     def marked_edge(self) -> int | None:
@@ -151,7 +175,7 @@ def _draw(course: _Course) -> parts.Spec:
         "frame": [{"x": x_domain[0], "y": 0}],
         "curve": _rows(course),
         "edge": [] if edge is None else [{"x": edge, "y": 0, "y2": height}],
-        "target": [{"x": x_domain[0], "x2": x_domain[1], "y": target_ms}] if shows_target else [],
+        "target": [{"x": x_domain[0], "x2": course.target_end(top), "y": target_ms}] if shows_target else [],
         "full": [{"x": course.xs[-1], "y": 0, "y2": height}],
         "labels": labels,
     }
@@ -207,7 +231,7 @@ def _lines(course: _Course, y_domain: tuple[float, float]) -> list[list[Point]]:
     upright = [x for x in (course.xs[-1], course.marked_edge) if x is not None]
     lines += [[(x, y_domain[0]), (x, y_domain[1])] for x in upright]
     if course.target_ms is not None and course.target_ms <= y_domain[1]:
-        lines.append([(course.left, course.target_ms), (course.right, course.target_ms)])
+        lines.append([(course.left, course.target_ms), (course.target_end(y_domain[1]), course.target_ms)])
     return lines
 
 
@@ -217,7 +241,8 @@ def _labels(course: _Course, plot: Plot) -> list[Label]:
     if target_ms is not None and target_ms <= plot.y_domain[1]:
         words = f"Speed target {fmt_count(target_ms)} ms"
         left = at(plot.x_domain[0], target_ms, Place(0, 0, 6, -10), Place(0, 0, 6, 10))
-        right = at(plot.x_domain[1], target_ms, Place(0, 0, -2, -10, "right"), Place(0, 0, -2, 10, "right"))
+        end = course.target_end(plot.y_domain[1])
+        right = at(end, target_ms, Place(0, 0, -6, -10, "right"), Place(0, 0, -6, 10, "right"))
         clear = course.points[0].high_s * _MS < target_ms
         labels.append(Label(words, words, "warn", [*left, *right] if clear else right))
     return [*labels, *_edge_labels(course, plot), *_area_labels(course, plot)]
@@ -267,13 +292,10 @@ def _area_labels(course: _Course, plot: Plot) -> list[Label]:
         where = at(plot.x_domain[0], middle, Place(0, 0, 6, 0))
         labels.append(Label(words, "Reading weights", "ink", where, halo=False))
     if last.kv_s * _MS > room:
-        # Along the area from its end, which is where it is widest, to the left.
         places = [
-            Place(x, (point.weights_s + point.kv_s / 2) * _MS, -6, 0, "right")
-            for x, point in itertools.islice(
-                zip(reversed(course.xs), reversed(course.points), strict=True), 0, None, max(1, len(course.xs) // 8)
-            )
-            if point.kv_s * _MS > room
+            Place(x, (weights + kv / 2) * _MS, -6, 0, "right")
+            for x, weights, kv in map(course.reads_at, course.name_places)
+            if kv * _MS > room
         ]
         labels.append(Label("Reading KV", "Reading KV", "ground", places, bold=True, halo=False))
     return labels

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcalc.errors import Record, ScenarioError
+from kvcalc.measured import DECIDED_BY
 from kvcalc.scenario import CUSTOM, PASTED, CustomGpu, Scenario
+from kvcalc.ui.sizes import gib_text, read_gib
 from kvcalc.units import fmt_count
 
 
@@ -36,6 +38,8 @@ SWITCH_VALUES: dict[str, bool | None] = {"auto": None, "on": True, "off": False}
 TEXTS = ("engine_version",)
 DOLLARS = frozenset({"price_cents_per_gpu_hour"})
 """Typed in dollars, kept in whole cents."""
+SIZES = frozenset(DECIDED_BY)
+"""Measured figures: typed in GiB, kept in whole MiB."""
 PASTED_FIELDS = ("model_facts", "model_label")
 TRAFFIC = (
     "requests_per_hour",
@@ -86,11 +90,11 @@ LABELS = {
     "prompt_tokens_p95": "Prompt, p95",
     "output_tokens_p95": "Output, p95",
     "fleet_utilization_pct": "Planned use, %",
-    "weights_mib": "Weights, MiB",
-    "kv_pool_mib": "KV pool, MiB",
-    "non_torch_mib": "Not PyTorch, MiB",
-    "activations_mib": "Activations, MiB",
-    "cuda_graphs_mib": "Graphs, MiB",
+    "weights_mib": "Weights, GiB",
+    "kv_pool_mib": "KV pool, GiB",
+    "non_torch_mib": "Not PyTorch, GiB",
+    "activations_mib": "Activations, GiB",
+    "cuda_graphs_mib": "Graphs, GiB",
     "weight_precision": "Weights",
     "kv_precision": "KV cache",
     "state_precision": "State",
@@ -132,6 +136,8 @@ def typed(field: str, number: int | None) -> str:
     """
     if number is None:
         return ""
+    if field in SIZES:
+        return gib_text(number)
     return f"{number // 100:,}.{number % 100:02d}" if field in DOLLARS else fmt_count(number)
 
 
@@ -173,6 +179,8 @@ def read_number(field: str, text: str | None, *, optional: bool = False) -> int 
         return None
     if field in DOLLARS:
         return _read_cents(field, text or "")
+    if field in SIZES:
+        return read_gib(field, text or "")
     if not plain:
         raise ScenarioError(field, "a whole number", None, hint="Type a number.")
     if not (plain.isascii() and plain.isdecimal() and len(plain) <= _MOST_DIGITS):

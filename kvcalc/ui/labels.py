@@ -28,6 +28,8 @@ class Plot:
     log: bool
     size: int = 2
     """Size class of ``chart_parts.SIZES``; in the smallest the short words are used."""
+    log_x: bool = False
+    """Whether the x axis alone is a log axis."""
 
     @property
     def narrow(self) -> bool:
@@ -36,13 +38,16 @@ class Plot:
 
     def pixels(self, x: float, y: float) -> Point:
         """Where a data point lies. [pixels]"""
-        return self._share(x, self.x_domain) * self.width, (1 - self._share(y, self.y_domain)) * self.height
+        across, up = _share(x, self.x_domain, self.log or self.log_x), _share(y, self.y_domain, self.log)
+        return across * self.width, (1 - up) * self.height
 
-    def _share(self, value: float, domain: tuple[float, float]) -> float:
-        low, high = domain
-        if self.log:
-            return math.log(max(value, 1e-9) / low) / math.log(high / low)
-        return (value - low) / (high - low)
+
+def _share(value: float, domain: tuple[float, float], log: bool) -> float:
+    """Where a value lies between the ends of an axis. [ratio]"""
+    low, high = domain
+    if log:
+        return math.log(max(value, 1e-9) / low) / math.log(high / low)
+    return (value - low) / (high - low)
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,8 @@ class Label:
     halo: bool = True
     required: bool = False
     """Drawn inside the plot even when nothing is free."""
+    over_lines: bool = False
+    """Drawn over a line when no place is free of lines, but never over other words."""
 
 
 @dataclass
@@ -107,6 +114,12 @@ def _first_free(
         box = _box(text, where, plot, bold=label.bold)
         if _inside(box, plot) and not _touches(box, taken):
             return where, box
+    if label.over_lines:
+        bare = _Taken(boxes=taken.boxes)
+        for where in label.places:
+            box = _box(text, where, plot, bold=label.bold)
+            if _inside(box, plot) and not _touches(box, bare):
+                return where, box
     if label.required:
         boxes = [(where, _box(text, where, plot, bold=label.bold)) for where in label.places]
         return next((found for found in boxes if _inside(found[1], plot)), boxes[0])

@@ -7,7 +7,7 @@ import streamlit as st
 from kvcalc.errors import KvcalcError
 from kvcalc.export import scenario_line
 from kvcalc.report import Report
-from kvcalc.ui import capacity_tables, frame, inputs, results, tables, text, wording
+from kvcalc.ui import capacity_more, capacity_tables, frame, inputs, results, speed_facts, tables, text, wording
 from kvcalc.ui.frame import Asked
 from kvcalc.units import MIB, fmt_bytes, fmt_count, fmt_gib, fmt_tokens
 from kvcalc.verdict import BAD
@@ -26,12 +26,14 @@ def _answer(asked: Asked) -> None:
     elif report is not None:
         frame.heading(report.sentence, scenario_line(report), report, bad=report.verdict in BAD)
     _figures(report, asked.problem)
+    if report is not None and asked.problem is None:
+        capacity_tables.mistakes(results.mistakes(report.scenario))
 
 
 def _after(asked: Asked) -> None:
     if asked.report is not None:
         _pictures(asked.report)
-        _details(asked.report)
+        _details(asked.report, asked.problem)
 
 
 def _figures(report: Report | None, problem: KvcalcError | None) -> None:
@@ -89,13 +91,16 @@ def _pictures(report: Report) -> None:
     if speed.points:
         st.subheader("How fast, as requests are added", anchor=False)
         with st.container(gap="xxsmall"):
-            st.vega_lite_chart(spec=chart_tpot.spec(speed, report), width="stretch", alt=wording.tpot_alt(speed))
+            edge = results.crossover(scenario)
+            spec = chart_tpot.spec(speed, report, edge)
+            st.vega_lite_chart(spec=spec, width="stretch", alt=wording.tpot_alt(speed, edge))
             st.markdown(f":small[:gray[{text.markdown(wording.tpot_caption(report))}]]")
+            tables.facts(speed_facts.facts(report, edge, results.without_prefix(scenario)))
             capacity_tables.numbers("tpot", lambda: capacity_tables.tpot(speed))
 
 
-def _details(report: Report) -> None:
-    """What binds and what to do, the three capacities, assumptions, arithmetic."""
+def _details(report: Report, problem: KvcalcError | None) -> None:
+    """What binds and what to do, further answers, the three capacities, assumptions, arithmetic."""
     if report.fits:
         left, right = st.columns([2, 3], gap="medium")
         with left:
@@ -105,14 +110,16 @@ def _details(report: Report) -> None:
             moves = results.best_moves(report.scenario)
             st.subheader(_MOVES_TITLES.get(len(moves), "Best moves"), anchor=False)
             capacity_tables.moves(moves)
+    capacity_more.draw(report, problem)
     if report.budget.kv_pool_bytes:
         st.subheader("Three capacities", anchor=False)
         capacity_tables.capacities(report)
     if len(report.groups) > 1:
         st.subheader("KV by kind of layer", anchor=False)
         capacity_tables.groups(report)
-    st.subheader("Notes and assumptions" if report.notes else "Assumptions", anchor=False)
-    tables.remarks(report.notes, report.assumptions)
+    notes = speed_facts.notes_beside(report)
+    st.subheader("Notes and assumptions" if notes else "Assumptions", anchor=False)
+    tables.remarks(notes, report.assumptions)
     st.subheader("The arithmetic", anchor=False)
     for index, section in enumerate(results.arithmetic(report.scenario)):
         with st.expander(text.markdown(section.title), expanded=index == 0):

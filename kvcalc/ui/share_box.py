@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import streamlit as st
 
 from kvcalc import export
 from kvcalc.report import Report
-from kvcalc.ui import state
+from kvcalc.scenario import Scenario
+from kvcalc.share import COMPARED_KEYS, to_link
+from kvcalc.ui import state, text
 
 
-def draw(report: Report | None) -> None:
-    """The box; without a report there is nothing to share."""
+def draw(report: Report | None, files: Callable[[str], None] | None = None) -> None:
+    """The box; without a report there is nothing to share.
+
+    ``files`` offers what a view shares in place of the report; it is given the page's address.
+    """
     if report is None:
         return
     box = st.popover("Share or export", type="tertiary", key="share_box", on_change="rerun")
@@ -22,6 +28,9 @@ def draw(report: Report | None) -> None:
         link = state.link(report.scenario)
         st.markdown("**Link to this page.** It carries every input.")
         st.code(link, language=None, wrap_lines=True)
+        if files is not None:
+            files(link.partition("?")[0])
+            return
         name = f"kvcalc-{_file_name(report.model.label)}"
         with st.container(horizontal=True, gap="small"):
             markdown = export.to_markdown(report, address=link.partition("?")[0])
@@ -32,6 +41,23 @@ def draw(report: Report | None) -> None:
         if command is not None:
             st.markdown("**Start the engine this way.**")
             st.code(command, language=None, wrap_lines=True)
+        _pin_offer(report.scenario)
+
+
+def _pin_offer(scenario: Scenario) -> None:
+    """Keep the scenario for Compare, where it stands beside whatever the inputs say then."""
+    pinned = state.own_of("compare")
+    free = next((key for key in COMPARED_KEYS if key not in pinned), None)
+    here = next((key for key, link in pinned.items() if link == to_link(scenario)), None)
+    if here is None and free is not None:
+        st.button("Pin to compare", on_click=_pin, args=(scenario, free), type="tertiary")
+        return
+    words = f"Pinned as {here.upper()}." if here else "Compare is full: B, C and D are taken."
+    st.markdown(f"{text.markdown(words)} Change an input, then open Compare.")
+
+
+def _pin(scenario: Scenario, key: str) -> None:
+    state.keep({**state.own_of("compare"), key: to_link(scenario)}, view="compare")
 
 
 def _file_name(label: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import streamlit as st
@@ -11,39 +12,46 @@ from kvcalc.errors import KvcalcError
 from kvcalc.model_spec import ModelSpec
 from kvcalc.report import Report
 from kvcalc.scenario import CUSTOM
-from kvcalc.ui import inputs, options, paste, text
+from kvcalc.ui import inputs, measured, model_source, options
 from kvcalc.units import fmt_count
 
 _PAIR_PX = 110
 _LONGEST_NUMBER, _LONGEST_VERSION = 20, 40
-_KEPT: Literal["session"] = "session"
+KEPT: Literal["session"] = "session"
 """A widget that is not drawn in a run keeps its value."""
 
 
-def draw(spec: ModelSpec | None, report: Report | None) -> None:
-    """All four groups. ``report`` is the last good one: what an empty field stands for is read from it."""
+def draw(spec: ModelSpec | None, report: Report | None, *, own: Callable[[], None] | None = None) -> None:
+    """All four groups, and a view's ``own`` first.
+
+    ``report`` is the last good one: what an empty field stands for is read from it.
+    """
     with st.sidebar:
-        with _group("Model"):
+        if own is not None:
+            own()
+        with group("Model"):
             _model(spec, report)
-        with _group("GPUs"):
+        with group("GPUs"):
             _gpus()
-        with _group("Engine"):
+        with group("Engine"):
             _engine(spec, report)
-        with _group("Workload"):
+        with group("Workload"):
             _workload()
 
 
-def _group(title: str) -> Any:
+def group(title: str) -> Any:
+    """A titled group of inputs."""
     box = st.container(gap="xsmall")
     box.markdown(f"##### {title}")
     return box
 
 
-def _pair() -> Any:
+def pair() -> Any:
+    """Two inputs side by side."""
     return st.grid(2, min_column_width=_PAIR_PX)
 
 
-def _fold(title: str, name: str) -> Any:
+def fold(title: str, name: str) -> Any:
     """A folded box for rare inputs. What is in it is made when it is opened: closed, it costs every run nothing."""
     return st.expander(title, type="compact", key=f"fold_{name}", on_change="rerun")
 
@@ -62,7 +70,7 @@ def _number(field: str, *, term: str | None = None, empty: str | None = None) ->
         args=(field,),
         placeholder=empty,
         help=_help(term),
-        persist_state=_KEPT,
+        persist_state=KEPT,
     )
 
 
@@ -81,13 +89,13 @@ def _choice(field: str, label: str, ids: list[Any], names: dict[str, str], **mor
         ids,
         key=inputs.key(field),
         format_func=lambda item: names.get(item, str(item)),
-        persist_state=_KEPT,
+        persist_state=KEPT,
         **more,
     )
 
 
 def _check(field: str, label: str, **more: Any) -> None:
-    st.checkbox(label, key=inputs.key(field), persist_state=_KEPT, **more)
+    st.checkbox(label, key=inputs.key(field), persist_state=KEPT, **more)
 
 
 def _now(field: str) -> Any:
@@ -97,27 +105,23 @@ def _now(field: str) -> Any:
 def _model(spec: ModelSpec | None, report: Report | None) -> None:
     names, ids = options.models(_now("model_label"), _now("model"))
     _choice("model", "Model", ids, names, label_visibility="collapsed")
-    with _pair():
+    with pair():
         _choice("weight_precision", "Weights", list(options.weight_labels()), options.weight_labels())
         kv = options.kv_formats(_now("engine"), _now("kv_precision"))
         _choice("kv_precision", "KV cache", kv, options.kv_labels(), help=_help("kv_cache"))
-    with st.expander("Paste a config", type="compact"):
-        paste.draw()
-    if (problem := paste.problem()) is not None:
-        shown = "" if report is None else f" Showing {text.markdown(report.model.label)} until a config is read."
-        st.warning(problem + shown)
+    model_source.draw(report)
     has_state = spec is not None and spec.has_recurrent_state
-    fold = _fold(f"Attention{' and state' if has_state else ''}, what if", "attention")
-    if not fold.open:
+    box = fold(f"Attention{' and state' if has_state else ''}, what if", "attention")
+    if not box.open:
         return
-    with fold, _pair():
+    with box, pair():
         st.selectbox(
             "Attention",
             options.attention(spec, _now("attention")),
             key=inputs.key("attention"),
             format_func=options.attention_label,
             help="What if the model had been built with other key/value heads? Its quality would differ.",
-            persist_state=_KEPT,
+            persist_state=KEPT,
         )
         if has_state:
             labels = options.state_labels()
@@ -128,22 +132,22 @@ def _gpus() -> None:
     ids = options.gpus(_now("gpu"))
     _choice("gpu", "GPU", ids, options.gpu_labels(), label_visibility="collapsed")
     if _now("gpu") == CUSTOM:
-        with _pair():
+        with pair():
             _number("memory_mib", term="memory_bytes")
             _number("bandwidth_gb_per_s", term="bandwidth_bytes_per_s")
             _number("bf16_tflops", empty="not known")
-    with _pair():
+    with pair():
         st.selectbox(
             "GPUs per replica",
             options.tensor_parallel(_now("tp")),
             key=inputs.key("tp"),
             format_func=_layout_label(_now("pp")),
             help=_help("tp"),
-            persist_state=_KEPT,
+            persist_state=KEPT,
         )
         _number("replicas", term="replicas")
-    if (fold := _fold("Other ways to split", "split")).open:
-        with fold, _pair():
+    if (box := fold("Other ways to split", "split")).open:
+        with box, pair():
             _number("pp", term="pp")
             _number("ep", term="ep")
             _number("dcp", term="dcp")
@@ -157,17 +161,17 @@ def _layout_label(stages_text: str) -> Any:
 
 
 def _engine(spec: ModelSpec | None, report: Report | None) -> None:
-    with _pair():
+    with pair():
         _choice("engine", "Engine", list(options.ENGINES), options.ENGINES)
         _number("max_model_len", term="max_model_len")
-    if (fold := _fold("Memory share, blocks, batching", "engine")).open:
-        with fold:
+    if (box := fold("Memory share, blocks, batching", "engine")).open:
+        with box:
             _engine_details(spec, report)
 
 
 def _engine_details(spec: ModelSpec | None, report: Report | None) -> None:
     budget = None if report is None else report.budget
-    with _pair():
+    with pair():
         share = None if budget is None else f"{budget.utilization_pct:g}"
         _number("utilization_pct", term="utilization_pct", empty=share)
         seqs = None if budget is None else fmt_count(budget.max_num_seqs)
@@ -182,7 +186,7 @@ def _engine_details(spec: ModelSpec | None, report: Report | None) -> None:
             key=inputs.key("engine_version"),
             placeholder="newest",
             max_chars=_LONGEST_VERSION,
-            persist_state=_KEPT,
+            persist_state=KEPT,
         )
     _check("prefix_caching", "Prefix caching", help=_help("prefix_caching"))
     _check("enforce_eager", "No CUDA graphs (eager)")
@@ -198,33 +202,28 @@ def _engine_details(spec: ModelSpec | None, report: Report | None) -> None:
         )
     if spec is not None and spec.image_tokens is not None:
         _check("images", "Accept images")
-    st.markdown(":small[Measured, from your log]")
-    with _pair():
-        _number("weights_mib", term="weight_bytes", empty="computed")
-        _number("kv_pool_mib", term="kv_pool_bytes", empty="computed")
-        for field in ("non_torch_mib", "activations_mib", "cuda_graphs_mib"):
-            _number(field, term="overhead", empty="estimated")
+    measured.draw(report, pair, _number)
 
 
 def _workload() -> None:
-    with _pair():
+    with pair():
         _number("prompt_tokens", term="context_tokens")
         _number("output_tokens", term="context_tokens")
         _number("target_tpot_ms", term="target_tpot_ms", empty="none")
         _number("target_requests", term="concurrency", empty="none")
-    if (fold := _fold("Shared prefix, first token, load", "workload")).open:
-        with fold:
-            with _pair():
+    if (box := fold("Shared prefix, first token, load", "workload")).open:
+        with box:
+            with pair():
                 _number("cached_prompt_tokens", term="prefix_caching")
                 _number("target_ttft_ms", term="ttft", empty="no target")
             _check("busy", "Busy server: prompts share the steps")
-    if (fold := _fold("Traffic and price", "traffic")).open:
-        with fold:
+    if (box := fold("Traffic and price", "traffic")).open:
+        with box:
             _traffic()
 
 
 def _traffic() -> None:
-    with _pair():
+    with pair():
         _number("requests_per_hour", term="requests_per_hour", empty="not given")
         _number("price_cents_per_gpu_hour", term="price_cents_per_gpu_hour", empty="not given")
         _number("prompt_tokens_p95", term="p95", empty="all alike")

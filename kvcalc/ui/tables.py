@@ -13,6 +13,7 @@ import streamlit as st
 from kvcalc.errors import Assumption, Note
 from kvcalc.explain import Section
 from kvcalc.ui.inputs import LABELS
+from kvcalc.ui.speed_facts import Fact
 from kvcalc.ui.text import html
 
 _RULE = "1px solid rgba(128,140,156,.32)"
@@ -27,22 +28,41 @@ class Cell:
     text: str
     href: str | None = None
     bold: bool = False
+    note: str = ""
+    """After the text, lighter."""
+    under: str = ""
+    """On lines of its own under the text, lighter."""
 
 
 def table(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[int] = ()
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str | Cell]],
+    *,
+    right: Sequence[int] = (),
+    widths: Sequence[str] = (),
 ) -> None:
-    """A table. ``right`` are the columns of figures; the first cell of a row is its header."""
-    st.html(table_html(caption, header, rows, right=right))
+    """A table. ``right`` are the columns of figures; the first cell of a row is its header.
+
+    ``widths`` of columns, in CSS, for tables whose figures should stand under each other.
+    """
+    st.html(table_html(caption, header, rows, right=right, widths=widths))
 
 
 def table_html(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, right: Sequence[int] = ()
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str | Cell]],
+    *,
+    right: Sequence[int] = (),
+    widths: Sequence[str] = (),
 ) -> str:
     """The same as text."""
     last = len(header) - 1
     head = "".join(
-        f'<th scope="col" style="{_cell_style(index in right, index == last)};font-weight:400;opacity:.75">'
+        f'<th scope="col" style="{_cell_style(index in right, index == last)};font-weight:400;opacity:.75'
+        ";white-space:normal"
+        f'{f";width:{widths[index]}" if widths else ""}">'
         f"{html(name)}</th>"
         for index, name in enumerate(header)
     )
@@ -57,7 +77,8 @@ def table_html(
 
 def _cell_style(is_figure: bool, is_last: bool) -> str:
     side = "text-align:right;white-space:nowrap" if is_figure else "text-align:left"
-    gap = "0" if is_last else "1.5rem" if is_figure else ".75rem"
+    # Columns of figures stand close together on a phone.
+    gap = "0" if is_last else "clamp(.75rem,2vw,1.5rem)" if is_figure else ".75rem"
     return f"{side};padding:.45rem {gap} .45rem 0;vertical-align:top;border:0;border-bottom:{_RULE}"
 
 
@@ -68,6 +89,10 @@ def _row(row: Sequence[str | Cell], right: Sequence[int]) -> str:
         inner = html(cell.text)
         if cell.href is not None:
             inner = f'<a href="{html(cell.href)}" target="_self" style="color:inherit">{inner}</a>'
+        if cell.note:
+            inner += f' <span style="font-weight:400;opacity:.75">{html(cell.note)}</span>'
+        if cell.under:
+            inner += f'<div style="font-weight:400;opacity:.75">{html(cell.under)}</div>'
         style = f"{_cell_style(index in right, index == len(row) - 1)};font-weight:{600 if cell.bold else 400}"
         tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
         cells.append(f'<{tag}{scope} style="{style}">{inner}</{tag}>')
@@ -82,6 +107,37 @@ def remarks(notes: Iterable[Note], assumptions: Iterable[Assumption]) -> None:
         for found in assumptions
     ]
     st.html(f'<ul style="margin:0;padding-left:1.25rem;{_SMALL}">{"".join(items)}</ul>')
+
+
+def points(found: Iterable[tuple[str, str]]) -> None:
+    """Sentences as a list, each after its title where it has one."""
+    items = "".join(
+        f"<li>{f'<strong>{html(title)}.</strong> ' if title else ''}{html(words)}</li>" for title, words in found
+    )
+    style = f"margin:0;padding-left:1.25rem;overflow-wrap:anywhere;{_SMALL}"
+    st.html(f'<ul style="{style}">{items}</ul>')
+
+
+def facts(found: Iterable[Fact]) -> None:
+    """Short paragraphs, each with what it is about in front and where it is published behind."""
+    items = "".join(
+        f'<li style="margin:.35rem 0"><strong>{html(fact.title)}.</strong> {html(fact.words)}{_sources(fact)}</li>'
+        for fact in found
+    )
+    st.html(f'<ul style="margin:0;padding:0;list-style:none;{_SMALL}">{items}</ul>')
+
+
+def _sources(fact: Fact) -> str:
+    """Its sources, each a link where it starts with an address."""
+    shown = []
+    for source in fact.sources:
+        address, _, rest = source.partition(" ")
+        if address.startswith("https://"):
+            link = f'<a href="{html(address)}" target="_blank" rel="noopener" style="color:inherit">{html(address.removeprefix("https://"))}</a>'
+            shown.append(f"{link} {html(rest)}".rstrip())
+        else:
+            shown.append(html(source))
+    return f" Sources: {'; '.join(shown)}." if shown else ""
 
 
 def _name(field: str) -> str:

@@ -5,6 +5,7 @@ They only put a report's numbers into words; ``units`` writes each number.
 
 from __future__ import annotations
 
+from kvcalc.crossover import Crossover
 from kvcalc.curves import ContextCurve, TpotCurve
 from kvcalc.levers import Move
 from kvcalc.report import Report
@@ -15,7 +16,6 @@ from kvcalc.units import (
     fmt_ms,
     fmt_ms_band,
     fmt_seconds,
-    fmt_seconds_band,
     fmt_tokens,
 )
 
@@ -63,6 +63,15 @@ def longest_note(report: Report) -> str:
     return f"tokens alone; you set {fmt_tokens(report.scenario.max_model_len)}"
 
 
+def met_first_token(report: Report) -> str | None:
+    """The first-token target's name, where an idle replica meets it whatever else decodes: it limits nothing then."""
+    target_ms = report.scenario.target_ttft_ms
+    limited = any(limit.name == "first_token_target" for limit in report.limits)
+    if target_ms is None or report.ttft is None or limited:
+        return None
+    return f"First token, {fmt_seconds(target_ms / 1000)}"
+
+
 def pool_note(report: Report) -> str:
     """Under what binds: what the weights leave."""
     weights, card = fmt_gib(report.budget.weights_bytes), fmt_gib(report.budget.memory_bytes)
@@ -76,7 +85,7 @@ def pool_note(report: Report) -> str:
 
 
 def tpot_caption(report: Report) -> str:
-    """Under the second chart: what the areas are, and the first token."""
+    """Under the second chart: what the areas are, and the output."""
     tpot = report.tpot
     if tpot is None:
         return ""
@@ -89,21 +98,7 @@ def tpot_caption(report: Report) -> str:
     )
     if report.tokens_per_s is not None:
         text += f" That is about {fmt_count(round(report.tokens_per_s))} tokens a second."
-    extras = [first_token(report), report.prefix and report.prefix.sentence, report.drafted and report.drafted.sentence]
-    return " ".join([text, *(extra for extra in extras if extra)])
-
-
-def first_token(report: Report) -> str:
-    """When the first token comes: alone, or on a busy server by cause. Empty where it is not known."""
-    if (busy := report.first_token) is not None:
-        causes = f"{fmt_seconds(busy.prefill_s)} for the prompt, {fmt_seconds(busy.decode_s)} decoding the others"
-        return (
-            f"First token after about {fmt_seconds(busy.typical_s)} on a busy server: {causes}, "
-            f"{fmt_seconds(busy.queue_s)} waiting."
-        )
-    if report.ttft is None:
-        return ""
-    return f"First token after {fmt_seconds_band(report.ttft.low_s, report.ttft.high_s)} when nobody waits."
+    return text
 
 
 _MEMORY_NAMES = {
@@ -138,11 +133,12 @@ def context_alt(report: Report, curve: ContextCurve) -> str:
     )
 
 
-def tpot_alt(curve: TpotCurve) -> str:
+def tpot_alt(curve: TpotCurve, edge: Crossover | None) -> str:
     """What the second chart says."""
     first, last = curve.points[0], curve.points[-1]
-    return (
+    text = (
         f"Typical time per token grows from {fmt_ms(first.typical_s)} at {fmt_count(first.requests)} to "
         f"{fmt_ms(last.typical_s)} at {fmt_count(last.requests)} requests at once, between "
         f"{fmt_ms_band(last.low_s, last.high_s)} there; physical floor {fmt_ms(last.floor_s)}."
     )
+    return text if edge is None else f"{text} {edge.sentence}"

@@ -71,7 +71,7 @@ def choose(page: Page, label: str, words: str) -> None:
 def paste(page: Page, words: str) -> None:
     box = page.get_by_role("textbox", name="config.json", exact=True)
     if not box.is_visible():
-        page.get_by_text("Paste a config", exact=True).click()
+        page.get_by_text("Paste a config, or a Hub id", exact=True).click()
     box.fill(words)
     page.get_by_role("button", name="Use this config").click()
 
@@ -135,7 +135,7 @@ def test_pasted_rubbish_leaves_the_answer_and_says_what_to_do(page: Page, server
     warning = page.locator('[data-testid="stSidebar"] [data-testid="stAlert"]')
     warning.wait_for()
     page_ready(page)
-    assert "Showing Llama 3.3 70B Instruct until a config is read." in warning.inner_text()
+    assert "Showing Llama 3.3 70B Instruct until a model is read." in warning.inner_text()
     assert (verdict(page), figures(page)) == before
 
 
@@ -192,7 +192,7 @@ def test_numbers_of_a_chart_open_as_a_table(page: Page, server: str) -> None:
 
 def test_a_name_cannot_bring_markup_along(page: Page, server: str) -> None:
     open_page(page, server)
-    page.get_by_text("Paste a config", exact=True).click()
+    page.get_by_text("Paste a config, or a Hub id", exact=True).click()
     page.get_by_role("textbox", name="Name it").fill("<img src=x onerror=alert(1)> $a$ :red[b]")
     paste(page, json.dumps(CONFIG))
     page.wait_for_url("**model=pasted**")
