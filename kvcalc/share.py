@@ -130,7 +130,12 @@ def link_fields(scenario: Scenario) -> dict[str, str]:
 
 
 def from_link(text: str) -> LinkResult:
-    """Open a query string or a whole address. Never raises: what cannot be used is named in the notes."""
+    """Open a query string or a whole address: what cannot be used is named in the notes.
+
+    Raises LinkError only for what is not text at all.
+    """
+    if not isinstance(text, str):
+        raise LinkError("link", "a query string or an address", text, hint="Give it as text.")
     notes: list[Note] = []
     pairs = read_pairs(text, notes)
     pairs = {key: value for key, value in pairs.items() if view_of(key) is None}

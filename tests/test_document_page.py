@@ -9,6 +9,9 @@ from urllib.parse import urlencode
 import altair as alt
 import pytest
 from streamlit.testing.v1 import AppTest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from kvcalc import Scenario, to_link
 from kvcalc.alternatives import DocumentPage, document_page
@@ -185,7 +188,7 @@ def test_the_uploader_is_made_when_its_box_is_opened() -> None:
     app = view()
     assert not app.file_uploader
     app.session_state["fold_document_file"] = True
-    assert len(run(app).file_uploader) == 1
+    assert len(run(app).file_uploader) == 2, "the document, and the tokenizer that may count it"
 
 
 def test_a_pdf_is_counted_and_only_its_counts_are_kept() -> None:
@@ -211,6 +214,30 @@ def test_text_is_counted_in_whatever_encoding_it_comes(name: str, content: bytes
     app = upload(view(), name, content)
     assert asked(app).pages is None
     assert verdict(app).startswith("A document of ")
+
+
+def tokenizer_json() -> bytes:
+    """A tokenizer.json whose every word is one token."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    return tokenizer.to_str().encode()
+
+
+def test_the_models_own_tokenizer_counts_the_document_exactly() -> None:
+    app = view()
+    app.session_state["fold_document_file"] = True
+    run(app).file_uploader[1].set_value(("tokenizer.json", tokenizer_json(), "application/json"))
+    question = asked(upload(run(app), "notes.txt", b"one two three four\n" * 250))
+    assert question.counted == "tokenizer"
+    assert question.tokens_low == question.tokens_typical == question.tokens_high == 4 * 250
+
+
+def test_a_file_that_is_no_tokenizer_is_named() -> None:
+    app = view()
+    app.session_state["fold_document_file"] = True
+    run(app).file_uploader[1].set_value(("tokenizer.json", b'{"a": 1}', "application/json"))
+    app = upload(run(app), "notes.txt", b"one two three four\n" * 250)
+    assert any("tokenizer: expected a tokenizer.json" in plain(warning.value) for warning in app.warning)
 
 
 def test_a_docx_is_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcalc import Scenario, from_link, read_model, to_link
+from kvcalc import LinkError, Scenario, from_link, read_model, to_link
 from kvcalc.catalogue import model_presets
 from kvcalc.share import FIELDS, LINK_VERSION
 
@@ -210,6 +210,12 @@ def test_no_text_makes_from_link_raise(text):
 def test_no_combination_of_bad_fields_makes_from_link_raise(changes):
     opened = from_link(link_with(**changes))
     assert opened.scenario == from_link(to_link(opened.scenario)).scenario
+
+
+@pytest.mark.parametrize("value", [None, 3, b"v=1", ["v=1"]])
+def test_what_is_no_text_is_refused(value):
+    with pytest.raises(LinkError, match="link: expected a query string"):
+        from_link(value)
 
 
 def test_nothing_in_the_link_module_unpickles_or_evaluates():

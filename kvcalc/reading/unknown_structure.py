@@ -14,8 +14,9 @@ _KNOWN = frozenset(
 )
 _REFUSED = frozenset(["block_types", "kv_source_layer_ids", "indexer_budget", "kv_share_layers"])
 _SUSPICIOUS = re.compile(
-    r"(^|_)(lru|retention|recurrent|recurrence|loops?|nsa|moba|hyena|yoco|kpool|compress\w*|sparse_att\w*"
-    r"|linear_att\w*|[xsm]lstm|hgrn|gla|deltanet|ttt)(_|$)"
+    r"(^|_)(lru|retention|recurrent|recurrence|loops?|cycles?|nsa|moba|hyena|yoco|kpool|compress\w*|sparse_att\w*"
+    r"|linear_att\w*|[xsm]lstm|hgrn|gla|deltanet|ttt)(_|$)",
+    re.IGNORECASE,
 )
 
 

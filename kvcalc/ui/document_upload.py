@@ -8,14 +8,16 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from kvcalc.document_size import DocumentCount, DocumentQuestion
-from kvcalc.errors import KvcalcError
+from kvcalc.errors import DocumentError, KvcalcError
 from kvcalc.model_spec import ImageTokens
 from kvcalc.ui import document_inputs, sidebar, text, upload
 from kvcalc.units import MIB, fmt_count, fmt_tokens
 from kvcalc.uploads import MOST_FILE_BYTES, check_size, count
 
 KINDS = ["pdf", "docx", "txt", "md"]
-_ROUND, _PROBLEM = "doc_file_round", "doc_file_problem"
+_ROUND, _PROBLEM, _TOKENIZER = "doc_file_round", "doc_file_problem", "doc_tokenizer"
+_MOST_TOKENIZER_BYTES = 40 * MIB
+"""The largest vocabularies people serve take about half of this."""
 _ONE_AT_A_TIME = threading.Lock()
 """A file takes a core while it is read, and the PDF library's limits hold for the whole process."""
 
@@ -38,6 +40,13 @@ def draw(rule: ImageTokens | None) -> None:
                 args=(key(), rule),
                 max_upload_size=MOST_FILE_BYTES // MIB,
                 help="Counted on the server that runs this page, then forgotten. Links carry the counts alone.",
+            )
+            st.file_uploader(
+                "The model's tokenizer.json, for its own count",
+                ["json"],
+                key=_TOKENIZER,
+                max_upload_size=_MOST_TOKENIZER_BYTES // MIB,
+                help="Choose it before the document. Without it tokens are estimated from characters, as a range.",
             )
             if (found := document_inputs.counted()) is not None:
                 st.markdown(f":small[{text.markdown(counted_as(found))}]")
@@ -72,4 +81,15 @@ def _count(widget: str, rule: ImageTokens | None) -> None:
 def _counted(file: UploadedFile) -> DocumentCount:
     check_size(file.name, file.size)
     with _ONE_AT_A_TIME:
-        return count(file.getvalue(), file.name)
+        return count(file.getvalue(), file.name, tokenizer_json=_tokenizer())
+
+
+def _tokenizer() -> str | None:
+    """The tokenizer.json chosen beside the document; None without one. Raises DocumentError for another file."""
+    chosen: UploadedFile | None = st.session_state.get(_TOKENIZER)
+    if chosen is None:
+        return None
+    try:
+        return chosen.getvalue().decode()
+    except UnicodeDecodeError as error:
+        raise DocumentError("tokenizer", "a tokenizer.json", None, hint="Leave it out to get an estimate.") from error
