@@ -193,6 +193,7 @@ def test_numbers_of_a_chart_open_as_a_table(page: Page, server: str) -> None:
 def test_a_name_cannot_bring_markup_along(page: Page, server: str) -> None:
     open_page(page, server)
     page.get_by_text("Paste a config, or a Hub id", exact=True).click()
+    page.get_by_role("textbox", name="config.json", exact=True).wait_for()
     page.get_by_role("textbox", name="Name it").fill("<img src=x onerror=alert(1)> $a$ :red[b]")
     paste(page, json.dumps(CONFIG))
     page.wait_for_url("**model=pasted**")
