@@ -179,9 +179,13 @@ def fmt_change(change: float, decimals: int = 0) -> str:
 
 
 def fmt_percent(ratio: float) -> str:
-    """A share: '77%'; below one per cent one decimal, so that something is never '0%'."""
+    """A share: '77%'; near either end one decimal, so that something is never '0%' and not quite all never '100%'.
+
+    >>> fmt_percent(0.774), fmt_percent(0.004), fmt_percent(0.9987), fmt_percent(1.0)
+    ('77%', '0.4%', '99.9%', '100%')
+    """
     value = ratio * 100
-    return f"{value:.1f}%" if 0 < value < 1 else f"{value:.0f}%"
+    return f"{value:.1f}%" if 0 < value < 1 or 99.5 <= value < 99.95 else f"{value:.0f}%"
 
 
 def fmt_params(count: int) -> str:

@@ -12,7 +12,6 @@ from kvcalc.errors import KvcalcError
 from kvcalc.explain_document import document_steps
 from kvcalc.model_spec import ModelSpec
 from kvcalc.scenario import spec_of
-from kvcalc.share import to_link
 from kvcalc.ui import (
     document_inputs,
     document_sidebar,
@@ -204,7 +203,7 @@ def _opens(way: Way) -> str:
     """A link to the scenario of a way; nothing where it has none."""
     if way.scenario is None:
         return ""
-    href, name = text.html(f"?{to_link(way.scenario)}"), text.html(f"Open this scenario: {way.title}")
+    href, name = text.html(state.href(way.scenario)), text.html(f"Open this scenario: {way.title}")
     return f'<a href="{href}" target="_self" aria-label="{name}" style="color:inherit">Open this scenario</a>'
 
 
