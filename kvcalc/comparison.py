@@ -92,7 +92,8 @@ class Comparison(Record):
     rows: tuple[Row, ...]
     """Figures, then the inputs that differ."""
     curves: tuple[tuple[CurvePoint, ...], ...]
-    """Requests against context, one per column, at the same contexts up to each one's own limit."""
+    """Requests against context, one per column, at the same contexts up to each one's own limit; empty where not
+    even the shortest fits."""
     context_tokens: tuple[int, ...]
     """Each one's own point on its curve. [tokens]"""
     sentence: str
@@ -318,7 +319,8 @@ def _curves(found: list[Answer]) -> tuple[tuple[CurvePoint, ...], ...]:
     first = min(_FIRST_TOKENS, *own)
     steps = {round(first * (last / first) ** (i / (_POINTS - 1))) for i in range(_POINTS)}
     contexts = sorted({*steps, *own, *(_limit(one) for one in found)})
-    return tuple(tuple(_point(one, tokens) for tokens in contexts if tokens <= _limit(one)) for one in found)
+    curves = [tuple(_point(one, tokens) for tokens in contexts if tokens <= _limit(one)) for one in found]
+    return tuple(curve if any(point.requests >= 1 for point in curve) else () for curve in curves)
 
 
 def _limit(found: Answer) -> int:
@@ -328,8 +330,8 @@ def _limit(found: Answer) -> int:
 
 def _point(found: Answer, tokens: int) -> CurvePoint:
     inputs = found.inputs
-    each, cap = inputs.plan.reserved_bytes(tokens), float(inputs.budget.max_num_seqs)
-    requests = min(inputs.budget.kv_pool_bytes / each, cap) if each else cap
+    held = float(inputs.plan.side_by_side(inputs.budget.kv_pool_bytes, tokens))
+    requests = min(held, float(inputs.budget.max_num_seqs))
     return CurvePoint(context_tokens=tokens, requests=requests * inputs.scenario.replicas)
 
 

@@ -93,7 +93,7 @@ def _last(holds: Callable[[int], bool], most: int) -> int | None:
 def _sentence(
     edge_context: int | None, edge_requests: int | None, requests: int, context: int, longest: int | None
 ) -> str:
-    at_once = "1 request" if requests == 1 else f"{fmt_count(requests)} requests"
+    at_once = _requests(requests)
     if edge_context is None or (longest is not None and edge_context >= longest):
         return f"At {at_once} the weights cost more bandwidth than the cache at every context that fits."
     if edge_context < 1:
@@ -104,4 +104,8 @@ def _sentence(
         return f"{text}."
     if edge_requests < 1:
         return f"{text}; at {fmt_tokens(context)} tokens each, from the first request."
-    return f"{text}; at {fmt_tokens(context)} tokens each, past {fmt_count(edge_requests)}."
+    return f"{text}; at {fmt_tokens(context)} tokens each, past {_requests(edge_requests)}."
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{fmt_count(count)} requests"

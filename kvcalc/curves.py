@@ -105,7 +105,7 @@ def context_curve(report: Report) -> ContextCurve:
     """Requests at once from 256 tokens to the model's limit."""
     inputs = resolve(report.scenario)
     scenario, pool, cap = report.scenario, report.budget.kv_pool_bytes, report.budget.max_num_seqs
-    slab = inputs.plan.reserved_bytes(scenario.max_model_len)
+    slab = min(float(inputs.plan.side_by_side(pool, scenario.max_model_len)), float(cap))
     points = []
     for tokens in _contexts(report):
         ideal = kv_bytes_per_sequence(
@@ -117,13 +117,12 @@ def context_curve(report: Report) -> ContextCurve:
             pp=scenario.pp,
             dcp=scenario.dcp,
         )
-        reserved = inputs.plan.reserved_bytes(tokens)
         points.append(
             ContextPoint(
                 context_tokens=tokens,
-                reserved_requests=min(pool / reserved if reserved else 0.0, float(cap)),
+                reserved_requests=min(float(inputs.plan.side_by_side(pool, tokens)), float(cap)),
                 ideal_requests=pool / ideal if ideal else 0.0,
-                slab_requests=min(pool / slab if slab else 0.0, float(cap)),
+                slab_requests=slab,
                 within_engine_limit=tokens <= scenario.max_model_len,
             )
         )

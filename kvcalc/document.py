@@ -228,7 +228,8 @@ def _sentence(
     question: DocumentQuestion, now: Answer, *, today: RequestFigures, document: RequestFigures, reach: Reach
 ) -> str:
     if not today.requests:
-        return f"No request runs even without the document. {now.sentence}"
+        state, colon, why = now.sentence.partition(":")
+        return f"{state}, with or without the document{colon}{why}"
     ratio = _ratio(today, document)
     bigger = f"{question.name} makes each request {_bigger(ratio)}"
     if not reach.is_possible:
@@ -345,8 +346,7 @@ def _curve(now: Answer, longest: int) -> tuple[CurvePoint, ...]:
     steps = {round(first * (last / first) ** (i / (_CURVE_POINTS - 1))) for i in range(_CURVE_POINTS)}
     points = []
     for tokens in sorted({*steps, inputs.scenario.context_tokens}):
-        each = inputs.plan.reserved_bytes(tokens)
-        requests = min(pool / each, float(cap)) if each else float(cap)
+        requests = min(float(inputs.plan.side_by_side(pool, tokens)), float(cap))
         points.append(CurvePoint(context_tokens=tokens, requests=requests * replicas))
     return tuple(points)
 

@@ -249,9 +249,9 @@ def _limits(found: Answer) -> tuple[Limit, ...]:
         title = f"First token, {fmt_seconds((scenario.target_ttft_ms or 0) / 1000)}"
         rows.append(("first_token_target", title, found.first_token_requests))
     rows.sort(key=lambda row: row[2])
-    return tuple(
-        Limit(name=name, title=title, requests=count, binds=name == found.binds) for name, title, count in rows
-    )
+    # What binds may be no limit on requests at all (weights): then the smallest of them is shown as binding.
+    binding = found.binds if any(name == found.binds for name, _, _ in rows) else rows[0][0]
+    return tuple(Limit(name=name, title=title, requests=count, binds=name == binding) for name, title, count in rows)
 
 
 def _step(inputs: Inputs, *, requests: int) -> StepTime | None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from kvcalc.arithmetic import Section, Step
 from kvcalc.explain_memory import memory_section
 from kvcalc.explain_speed import speed_sections
+from kvcalc.inputs import resolve
 from kvcalc.layers import (
     ChunkedAttention,
     CompressedAttention,
@@ -19,7 +20,7 @@ from kvcalc.layers import (
     SlidingAttention,
 )
 from kvcalc.model_spec import ModelSpec
-from kvcalc.precision import kv_format
+from kvcalc.precision import KvFormat, kv_format, state_format
 from kvcalc.report import Report
 from kvcalc.scenario import spec_of
 from kvcalc.units import (
@@ -29,12 +30,14 @@ from kvcalc.units import (
     fmt_gib,
     fmt_ratio,
     fmt_tokens,
+    in_sentence,
 )
 
 __all__ = ["Section", "Step", "steps"]
 
 _PART_TITLES = {"lm_head": "Output head", "dense_ffn": "Feed-forward", "mtp": "Draft layers"}
 _CACHE_SOURCE = "METHODOLOGY, KV cache by kind"
+_ENGINES_SOURCE = "METHODOLOGY, Engines"
 
 
 def steps(report: Report) -> tuple[Section, ...]:
@@ -49,7 +52,7 @@ def steps(report: Report) -> tuple[Section, ...]:
 
 
 def _requests(report: Report, spec: ModelSpec) -> Section:
-    lines = [*_per_kind(report, spec), _request(report), _per_gpu(report), *_pool(report), *_blocks(report)]
+    lines = [*_per_kind(report, spec), _request(report, spec), _per_gpu(report, spec), *_pool(report), *_blocks(report)]
     return Section(title=f"Requests at once: {fmt_count(report.concurrency)}", steps=tuple(lines))
 
 
@@ -61,13 +64,14 @@ def _per_kind(report: Report, spec: ModelSpec) -> list[Step]:
         shape = _shape(group)
         if shape is None:
             continue
-        formula, numbers = shape
+        formula, numbers, values = shape
         bits = Fraction(group.bits_per_token(kv, tp=1)) * len(group.layers)
+        each = bits / 8 / values
         rows.append(
             Step(
                 title=f"KV per token, {group.title}" if len(spec.layer_groups) > 1 else "KV per token, all GPUs",
-                formula=f"{formula} × bytes ({kv.label})",
-                numbers=f"{numbers} × {_bytes_text(kv.row_bits(128) / 128)}",
+                formula=f"{formula} × bytes ({_stored(group, kv)})",
+                numbers=f"{numbers} × {fmt_ratio(float(each), 6)}",
                 value=f"{fmt_bytes(_whole(bits), exact=True)} = {fmt_bytes(_whole(bits))}",
                 source=_CACHE_SOURCE,
             )
@@ -84,27 +88,39 @@ def _whole(bits: Fraction) -> int:
     return -(-bits.numerator // (8 * bits.denominator))
 
 
-def _bytes_text(bits: Fraction) -> str:
-    return fmt_ratio(float(bits / 8))
+def _stored(group: LayerGroup, kv: KvFormat) -> str:
+    """What one value takes its bytes from."""
+    if isinstance(group, IndexerKeys):
+        return f"{group.key_bits} bits and a scale for each key"
+    scaled = kv.group_size or kv.row_scale_bits
+    return f"{kv.label}{', scales included' if scaled else ''}"
 
 
-def _shape(group: LayerGroup) -> tuple[str, str] | None:
-    """The formula of one token's values, and the same in numbers; None for groups without tokens."""
+def _shape(group: LayerGroup) -> tuple[str, str, Fraction] | None:
+    """The formula of one token's values, the same in numbers, and their count; None for groups without tokens."""
     layers = len(group.layers)
     if isinstance(group, (FullAttention, SlidingAttention, ChunkedAttention)):
+        values = Fraction(layers * group.kv_heads * (group.key_dim + group.value_dim))
         if group.key_dim == group.value_dim:
-            return "2 × layers × KV heads × head size", f"2 × {layers} × {group.kv_heads} × {group.key_dim}"
+            numbers = f"2 × {layers} × {group.kv_heads} × {group.key_dim}"
+            return "2 × layers × KV heads × head size", numbers, values
         widths = f"({group.key_dim} + {group.value_dim})"
-        return "layers × KV heads × (key + value size)", f"{layers} × {group.kv_heads} × {widths}"
+        return "layers × KV heads × (key + value size)", f"{layers} × {group.kv_heads} × {widths}", values
     if isinstance(group, LatentAttention):
-        return "layers × (latent + rotary key)", f"{layers} × ({group.latent_dim} + {group.rope_dim})"
+        values = Fraction(layers * (group.latent_dim + group.rope_dim))
+        return "layers × (latent + rotary key)", f"{layers} × ({group.latent_dim} + {group.rope_dim})", values
     if isinstance(group, IndexerKeys):
-        return "layers × (index key in FP8 + 4 B scale)", f"{layers} × ({group.key_dim} + 4) B; not"
+        values = Fraction(layers * group.key_dim, group.tokens_per_key)
+        if group.tokens_per_key == 1:
+            return "layers × index key", f"{layers} × {group.key_dim}", values
+        return "layers × index key ÷ tokens per key", f"{layers} × {group.key_dim} ÷ {group.tokens_per_key}", values
     if isinstance(group, CompressedAttention) and group.ratio:
-        return (
-            "layers × latent ÷ tokens per latent",
-            f"{layers} × {group.latent_dim + group.rope_dim} ÷ {group.ratio}",
-        )
+        width = group.latent_dim + group.rope_dim
+        values = Fraction(layers * (width + group.index_dim), group.ratio)
+        if not group.index_dim:
+            return "layers × latent ÷ tokens per latent", f"{layers} × {width} ÷ {group.ratio}", values
+        numbers = f"{layers} × ({width} + {group.index_dim}) ÷ {group.ratio}"
+        return "layers × (latent + index key) ÷ tokens per latent", numbers, values
     return None
 
 
@@ -133,13 +149,20 @@ def _cross(group: CrossAttention, value: str) -> Step:
     )
 
 
-def _request(report: Report) -> Step:
-    context = fmt_tokens(report.context_tokens)
-    if len(report.groups) == 1 and not report.kv_fixed_bytes and not report.knees:
-        numbers = f"{context} × {fmt_bytes(report.kv_bytes_per_token, exact=True)}"
-    else:
-        kept = " + ".join(f"{row.title} {fmt_bytes(row.total_bytes)}" for row in report.groups if row.total_bytes)
-        numbers = f"at {context} tokens, each GPU: {kept}"
+def _request(report: Report, spec: ModelSpec) -> Step:
+    """One request over the replica: every kind of layer, times the copies that tensor parallelism keeps."""
+    kv = kv_format(report.scenario.kv_precision, declared=spec.quantization.kv_precision)
+    state = state_format(report.scenario.state_precision)
+    terms = []
+    for group in spec.layer_groups:
+        kept, layers = group.kept_tokens(report.context_tokens), len(group.layers)
+        each = _whole(Fraction(group.bits_per_token(kv, tp=1)) * layers)
+        terms += [f"{fmt_tokens(kept)} × {fmt_bytes(each, exact=True)}"] if kept and each else []
+        fixed = layers * group.fixed_bytes(kv, state, tp=1)
+        terms += [fmt_bytes(fixed, exact=True)] if fixed else []
+    numbers = " + ".join(terms)
+    if report.replication_ratio > 1:
+        numbers = f"{f'({numbers})' if len(terms) > 1 else numbers} × {fmt_ratio(report.replication_ratio)} copies"
     return Step(
         title="KV per request, all GPUs",
         formula="tokens kept × KV per token, by kind, plus what is held whatever the length",
@@ -149,13 +172,22 @@ def _request(report: Report) -> Step:
     )
 
 
-def _per_gpu(report: Report) -> Step:
-    scenario = report.scenario
-    repeats = f", {fmt_ratio(report.replication_ratio)} copies" if report.replication_ratio > 1 else ""
+def _per_gpu(report: Report, spec: ModelSpec) -> Step:
+    """The share of one request on the GPU that holds most of it."""
+    held = [row for row in report.groups if row.total_bytes]
+    if len(held) > 1:
+        formula = "the same on one GPU, by kind: heads are split over TP and repeat past their number"
+        numbers = " + ".join(f"{row.title} {fmt_bytes(row.total_bytes)}" for row in held)
+    else:
+        formula = "heads are split over TP and repeat past their number; the busiest pipeline stage counts"
+        numbers = f"{fmt_gib(report.kv_bytes_per_request, 2)} ÷ TP {report.scenario.tp}"
+        if report.scenario.pp > 1 and held:
+            layers = sum(len(group.layers) for group in spec.layer_groups if group.kind == held[0].kind)
+            numbers += f" × {held[0].layers} of {layers} layers"
     return Step(
         title="KV per request, busiest GPU",
-        formula="heads are split over TP and repeat past their number; the busiest pipeline stage counts",
-        numbers=f"TP {scenario.tp}, PP {scenario.pp}, DCP {scenario.dcp}{repeats}",
+        formula=formula,
+        numbers=numbers,
         value=fmt_gib(report.kv_bytes_per_request_per_gpu, 2),
         source="METHODOLOGY, Parallelism",
     )
@@ -165,50 +197,59 @@ def _pool(report: Report) -> list[Step]:
     budget = report.budget
     named = [line for line in budget.lines if line.name not in ("kv_pool", "kept_free")]
     free = sum(line.bytes for line in budget.lines if line.name == "kept_free")
-    minus = " − ".join(fmt_gib(line.bytes, 2).removesuffix(" GiB") for line in named)
-    names = " − ".join(line.label.lower() for line in named)
+    # What is over the card is negative: it is put back, so that the pool comes to 0.
+    taken = "".join(f" {'−' if line.bytes >= 0 else '+'} {_gib(abs(line.bytes))}" for line in named)
+    names = "".join(f" {'−' if line.bytes >= 0 else '+'} {in_sentence(line.label)}" for line in named)
     return [
         Step(
             title="KV pool, each GPU",
-            formula=f"card − kept free − {names}",
-            numbers=f"{fmt_gib(budget.memory_bytes, 2).removesuffix(' GiB')} − "
-            f"{fmt_gib(free, 2).removesuffix(' GiB')} − {minus}",
+            formula=f"card − kept free{names}",
+            numbers=f"{_gib(budget.memory_bytes)} − {_gib(free)}{taken}",
             value=fmt_gib(budget.kv_pool_bytes, 2),
             source="METHODOLOGY, Memory budget",
         )
     ]
 
 
+def _gib(size: int) -> str:
+    return fmt_gib(size, 2).removesuffix(" GiB")
+
+
 def _blocks(report: Report) -> list[Step]:
-    capacity = report.capacity
-    held = report.reserved_bytes_per_request_per_gpu // capacity.bytes_per_block if capacity.bytes_per_block else 0
-    pool = fmt_bytes(report.budget.kv_pool_bytes, exact=True)
+    capacity, plan = report.capacity, resolve(report.scenario).plan
+    pool, context = report.budget.kv_pool_bytes, report.context_tokens
+    lines = []
+    if plan.has_one_pool and capacity.bytes_per_block:
+        lines = [
+            Step(
+                title="Blocks in the pool",
+                formula="pool ÷ bytes per block, rounded down",
+                numbers=f"{fmt_bytes(pool, exact=True)} ÷ {fmt_bytes(capacity.bytes_per_block, exact=True)}",
+                value=fmt_count(capacity.num_blocks),
+                source=_ENGINES_SOURCE,
+            ),
+            Step(
+                title="Blocks per request",
+                formula="tokens kept ÷ tokens per block, rounded up, over the block tables",
+                numbers=f"{fmt_tokens(context)} tokens in blocks of {fmt_tokens(capacity.block_size)}",
+                value=fmt_count(plan.reserved_bytes(context) // capacity.bytes_per_block),
+                source=_ENGINES_SOURCE,
+            ),
+        ]
+    formula, numbers = plan.handed_out(pool, context)
     return [
-        Step(
-            title="Blocks in the pool",
-            formula="pool ÷ bytes per block, rounded down",
-            numbers=f"{pool} ÷ {fmt_bytes(capacity.bytes_per_block, exact=True)}",
-            value=fmt_count(capacity.num_blocks),
-            source="METHODOLOGY, Engines",
-        ),
-        Step(
-            title="Blocks per request",
-            formula="tokens kept ÷ tokens per block, rounded up, over the block tables",
-            numbers=f"{fmt_tokens(report.context_tokens)} tokens in blocks of {fmt_tokens(capacity.block_size)}",
-            value=fmt_count(held),
-            source="METHODOLOGY, Engines",
-        ),
+        *lines,
         Step(
             title="Requests the KV pool holds",
-            formula="blocks the engine can hand out ÷ blocks per request, rounded down",
-            numbers=f"{fmt_count(capacity.num_blocks)} ÷ {fmt_count(held)}",
+            formula=formula,
+            numbers=numbers,
             value=fmt_count(report.capacities.reserved_requests),
-            source="METHODOLOGY, Engines",
+            source=_ENGINES_SOURCE,
         ),
         Step(
             title="Requests at once",
-            formula="the smallest limit",
-            numbers=", ".join(f"{limit.title} {fmt_count(limit.requests)}" for limit in report.limits),
+            formula="the smallest limit" if report.fits else "none: the verdict says why",
+            numbers="; ".join(f"{limit.title}: {fmt_count(limit.requests)}" for limit in report.limits),
             value=fmt_count(report.concurrency),
             source="METHODOLOGY, What binds",
         ),

@@ -43,7 +43,7 @@ def _kv(found: DocumentAnswer) -> Section:
         _request_kv("KV per request with the document", document),
         _step("How many times bigger", "with ÷ without", f"{after} ÷ {before}", fmt_factor(found.kv_ratio)),
     ]
-    return Section(title=f"KV per request: {before} become {after}", steps=tuple(lines))
+    return Section(title=f"KV per request: {before} → {after}", steps=tuple(lines))
 
 
 def _document_tokens(found: DocumentAnswer) -> Step:
@@ -106,7 +106,7 @@ def _requests(found: DocumentAnswer) -> Section:
                 "Range", "the same at the most and the fewest tokens", f"{high} to {low} tokens", f"{least} to {most}"
             )
         )
-    return Section(title=f"Requests at once: {before} become {after}", steps=tuple(lines))
+    return Section(title=f"Requests at once: {before} → {after}", steps=tuple(lines))
 
 
 def _held(title: str, found: DocumentAnswer, figures: RequestFigures) -> Step:
@@ -157,7 +157,7 @@ def _gpu_time(found: DocumentAnswer, ways: tuple[Way, ...]) -> Section:
     for way in ways:
         lines += _break_even(way, document)
     before, after = (fmt_seconds(figures.gpu_s or 0) for figures in (today, document))
-    return Section(title=f"GPU time per request: {before} become {after}", steps=tuple(lines))
+    return Section(title=f"GPU time per request: {before} → {after}", steps=tuple(lines))
 
 
 def _request_time(title: str, found: DocumentAnswer, figures: RequestFigures) -> list[Step]:
@@ -166,7 +166,7 @@ def _request_time(title: str, found: DocumentAnswer, figures: RequestFigures) ->
     gpus = found.scenario.tp * found.scenario.pp
     # What is left of the GPU time after the prompt is the request's share of the decode steps.
     decoding = figures.gpu_s / gpus - figures.ttft.typical_s
-    pace = decoding * figures.requests_per_replica / figures.output_tokens
+    pace = decoding * figures.requests_per_replica / max(1, figures.output_tokens)
     price = found.scenario.price_cents_per_gpu_hour
     lines = [
         _step(

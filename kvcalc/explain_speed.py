@@ -108,9 +108,8 @@ def _crossover(report: Report) -> list[Step]:
         Step(
             title="Cache against weights",
             formula="requests × KV read per request against weights read: which is more bytes per step",
-            numbers=f"{fmt_gib(tpot.kv_bytes, 2)} against {fmt_gib(tpot.weight_bytes, 2)}, "
-            f"KV is {fmt_percent(edge.kv_share)}",
-            value=edge.sentence,
+            numbers=f"{fmt_gib(tpot.kv_bytes, 2)} against {fmt_gib(tpot.weight_bytes, 2)}",
+            value=f"KV is {fmt_percent(edge.kv_share)} of what is read",
             source=_TIME,
         )
     ]
@@ -242,7 +241,7 @@ def _fleet(report: Report, found: Fleet) -> Section:
         Step(
             title="Replicas",
             formula="arrivals ÷ what one replica finishes at the planned load, rounded up, + 1 spare",
-            numbers=f"{fmt_count(found.requests_per_hour)} ÷ {fmt_count(round(found.replica_requests_per_hour))} + 1",
+            numbers=f"{fmt_count(found.requests_per_hour)} ÷ {_rate(found.replica_requests_per_hour)} + 1",
             value=fmt_count(found.replicas),
             source=_TRAFFIC,
         ),
@@ -279,7 +278,7 @@ def _cost(report: Report, found: Fleet) -> list[Step]:
         Step(
             title=f"Cost per million {kind} tokens",
             formula=f"cost per hour × share of a step that {work} ÷ {kind} tokens per hour, in millions",
-            numbers=f"{hour} × {fmt_percent(float(each * _millions_per_hour(found, tokens) / cost.cents_per_hour))} "
+            numbers=f"{hour} × {_share_of(each * _millions_per_hour(found, tokens), cost.cents_per_hour)} "
             f"÷ ({requests} × {fmt_tokens(tokens)} ÷ 1,000,000)",
             value=fmt_cents(each),
             source=_TRAFFIC,
@@ -288,6 +287,16 @@ def _cost(report: Report, found: Fleet) -> list[Step]:
         if each is not None
     ]
     return lines
+
+
+def _rate(per_hour: float) -> str:
+    """Requests per hour, a slow replica's with the digits that carry meaning."""
+    return fmt_count(round(per_hour)) if per_hour >= 10 else f"{per_hour:.3g}"
+
+
+def _share_of(part: Fraction, whole: int) -> str:
+    """A part of a cost; of nothing, whatever the price, there is no share to tell."""
+    return fmt_percent(float(part / whole)) if whole else "its share"
 
 
 def _millions_per_hour(found: Fleet, tokens: int) -> Fraction:

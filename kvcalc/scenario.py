@@ -34,6 +34,19 @@ class CustomGpu(Record):
     bf16_tflops: int | None = None
     """Dense 16-bit compute; None leaves the first token's time out. [TFLOP/s]"""
 
+    def __init__(self, **fields: Any) -> None:
+        """Every fault comes out in our own voice. Raises KvcalcError."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise scenario_error(error) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> CustomGpu:
+        for name in type(self).model_fields:
+            _check_bounds(name, getattr(self, name), 1, _MOST_OF_A_GPU)
+        return self
+
 
 class Scenario(Record):
     """Everything a person chose. Fields left out are filled in once, so that a link carries every one."""
@@ -167,9 +180,7 @@ class Scenario(Record):
     @model_validator(mode="after")
     def _check(self) -> Scenario:
         for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise ScenarioError(name, f"a whole number from {least} to {most:,}", value, hint=_BOUNDS_HINT)
+            _check_bounds(name, getattr(self, name), least, most)
         if self.context_tokens < 1:
             raise ScenarioError(
                 "prompt_tokens", "at least one token with output_tokens", 0, hint="Set a prompt length."
@@ -219,7 +230,12 @@ def _filled_in(given: dict[str, Any]) -> dict[str, Any]:
     return {**filled, "tp": tp, "pp": pp}
 
 
-_MOST_TOKENS, _MOST_GPUS = 10**9, 2**16
+def _check_bounds(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise ScenarioError(name, f"a whole number from {least} to {most:,}", value, hint=_BOUNDS_HINT)
+
+
+_MOST_TOKENS, _MOST_GPUS, _MOST_OF_A_GPU = 10**9, 2**16, 10**9
 _BOUNDS_HINT = "Correct this field."
 _BOUNDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("tp", "pp", "ep", "dcp", "replicas"), (1, _MOST_GPUS)),

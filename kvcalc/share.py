@@ -253,6 +253,9 @@ def _values(pairs: dict[str, str], notes: list[Note]) -> dict[str, Any]:
     for field in FIELDS:
         if field.key in pairs:
             _take(field, pairs[field.key], values, notes)
+    if "facts" in pairs and "model_facts" not in values:
+        # Refused just now: that the model lacks them needs no second note.
+        values.pop("model", None)
     if values.get("gpu") == CUSTOM:
         typed: dict[str, Any] = {}
         for field in _GPU_FIELDS:
@@ -260,8 +263,11 @@ def _values(pairs: dict[str, str], notes: list[Note]) -> dict[str, Any]:
                 _take(field, pairs[field.key], typed, notes)
         try:
             values["custom_gpu"] = CustomGpu(**typed)
-        except ValueError:
+        except KvcalcError as error:
             del values["gpu"]
+            if error.field in typed:
+                notes.append(Note(field="gpu", text=f"{error} The default GPU was used."))
+                return values
             notes.append(Note(field="gpu", text="A custom GPU needs gpu_mib and gpu_gbps; the default GPU was used."))
     return values
 
@@ -291,7 +297,8 @@ def _build(values: dict[str, Any], notes: list[Note]) -> Scenario:
             if refused is None:
                 notes.append(Note(field=error.field, text=f"{error} The default scenario is shown."))
                 break
-            notes.append(Note(field=refused, text=f"{error} The default was used."))
+            said = str(error).removeprefix(f"{refused}: ")
+            notes.append(Note(field=refused, text=f"{said} The default was used."))
             for name in _GOES_WITH.get(refused, (refused,)):
                 values.pop(name, None)
             values = {"model": DEFAULT_MODEL, **values}

@@ -59,13 +59,13 @@ def fmt_bytes(count: int | float, *, exact: bool = False) -> str:
 
 
 def fmt_gib(count: int | float, decimals: int = 1) -> str:
-    """Bytes always in GiB, so that lines of one budget can be compared: '0.6 GiB', '33.88 GiB'.
+    """Bytes always in GiB, so that lines of one budget can be compared: '0.6 GiB', '33.88 GiB'; a true minus.
 
-    >>> fmt_gib(33.88 * 2**30, 2), fmt_gib(173.4 * 2**30)
-    ('33.88 GiB', '173 GiB')
+    >>> fmt_gib(33.88 * 2**30, 2), fmt_gib(173.4 * 2**30), fmt_gib(-1.5 * 2**30)
+    ('33.88 GiB', '173 GiB', '−1.5 GiB')
     """
     value = count / GIB
-    return f"{_one_decimal(value) if decimals == 1 else f'{value:,.{decimals}f}'} GiB"
+    return f"{_one_decimal(value) if decimals == 1 else f'{value:,.{decimals}f}'} GiB".replace("-", "−")
 
 
 def fmt_tokens(count: int) -> str:
@@ -119,8 +119,14 @@ def fmt_seconds(seconds: float) -> str:
 
 
 def fmt_seconds_band(low_s: float, high_s: float) -> str:
-    """A band of seconds with an en dash: '1.2–2.0 s'."""
+    """A band of seconds with an en dash, in one unit below a second.
+
+    >>> fmt_seconds_band(1.2, 2.0), fmt_seconds_band(0.021, 0.12)
+    ('1.2–2.0 s', '21–120 ms')
+    """
     low, high = fmt_seconds(low_s), fmt_seconds(high_s)
+    if low.endswith(" ms") and 0.05 <= high_s < 1:
+        return fmt_ms_band(low_s, high_s)
     if low == high:
         return low
     low_unit, high_unit = low.rsplit(" ", 1)[1], high.rsplit(" ", 1)[1]
@@ -130,19 +136,21 @@ def fmt_seconds_band(low_s: float, high_s: float) -> str:
 def fmt_factor(ratio: float) -> str:
     """How many times: '6.8 times', '12 times'.
 
-    >>> fmt_factor(6.84), fmt_factor(12.2)
-    ('6.8 times', '12 times')
+    >>> fmt_factor(6.84), fmt_factor(12.2), fmt_factor(8.0)
+    ('6.8 times', '12 times', '8 times')
     """
+    if ratio == round(ratio):
+        return f"{ratio:,.0f} times"
     return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:,.0f} times"
 
 
-def fmt_ratio(value: float) -> str:
+def fmt_ratio(value: float, decimals: int = 4) -> str:
     """A small number with the digits that carry meaning: '2', '0.5625', '1.0313'.
 
-    >>> fmt_ratio(2.0), fmt_ratio(0.5625), fmt_ratio(4 / 3)
-    ('2', '0.5625', '1.3333')
+    >>> fmt_ratio(2.0), fmt_ratio(0.5625), fmt_ratio(4 / 3), fmt_ratio(33 / 32, 6)
+    ('2', '0.5625', '1.3333', '1.03125')
     """
-    return f"{value:,.4f}".rstrip("0").rstrip(".")
+    return f"{value:,.{decimals}f}".rstrip("0").rstrip(".")
 
 
 def fmt_cents(cents: Fraction | float) -> str:
@@ -198,6 +206,15 @@ def fmt_params(count: int) -> str:
         value = count / 1e9
         return f"{value:.2f} B" if value < 10 else f"{value:,.1f} B" if value < 99.95 else f"{value:,.0f} B"
     return f"{count / 1e6:,.0f} M"
+
+
+def in_sentence(label: str) -> str:
+    """A label that begins with a number or a name stays, any other loses its capital.
+
+    >>> in_sentence("Context limit"), in_sentence("CUDA graphs"), in_sentence("8 GPUs")
+    ('context limit', 'CUDA graphs', '8 GPUs')
+    """
+    return label if label[:2].isupper() else label[:1].lower() + label[1:]
 
 
 def fmt_bits(bits: Fraction) -> str:

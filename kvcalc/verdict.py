@@ -73,7 +73,7 @@ class Facts(NamedTuple):
 
 def verdict_of(facts: Facts) -> tuple[Verdict, LimitName, str]:
     """(state, what binds, the sentence)."""
-    each = f"{fmt_tokens(facts.context_tokens)} tokens each"
+    each = f"{fmt_tokens(facts.context_tokens)} {'token' if facts.context_tokens == 1 else 'tokens'} each"
     blocked = _blocked(facts)
     if blocked is not None:
         return blocked

@@ -87,7 +87,8 @@ def weights_by_part(
     bits: dict[Part, Fraction] = {}
     for stored in stored_tensors(spec, precision):
         part, count = stored.tensor.part, len(stored.layers)
-        if not stored.tensor.tied_to:
+        # A tied head is a table of its own where another stage holds the embedding.
+        if not stored.tensor.tied_to or part in loads:
             values[part] = values.get(part, 0) + stored.tensor.values_per_layer * count
             bits[part] = bits.get(part, Fraction(0)) + stored.bits * count
     return tuple(

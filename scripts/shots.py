@@ -1,12 +1,12 @@
-"""Takes the pictures in docs/shots: `make shots`."""
+"""Takes the pictures of README in docs/shots: `make shots`."""
 
 from __future__ import annotations
 
 import sys
 from typing import Literal, NamedTuple
 
-from kvcalc import Scenario, to_link
-from kvcalc.scenario import DEFAULT_MODEL
+from kvcalc import Scenario
+from kvcalc.compare_link import to_compare_link
 from tests.support import ROOT, chromium_path, page_ready, running_app, running_chromium
 
 FOLDER = ROOT / "docs" / "shots"
@@ -22,14 +22,17 @@ class Shot(NamedTuple):
     scheme: Literal["light", "dark"] = "light"
 
 
+_A = Scenario.default()
+_OTHERS = (_A.model_copy(update={"kv_precision": "fp8"}), _A.model_copy(update={"gpu": "h200-sxm"}))
 SHOTS = (
     Shot("capacity-light", "", 1440, 900),
+    Shot("document-light", "view=document", 1440, 900),
+    Shot("compare-light", f"view=compare&{to_compare_link(_A, _OTHERS)}", 1440, 900),
     Shot("capacity-dark", "", 1440, 900, "dark"),
     Shot("capacity-phone", "", 390, 844),
-    Shot("capacity-phone-dark", "", 390, 844, "dark"),
-    Shot("capacity-window", to_link(Scenario(model="google/gemma-3-27b-it")), 1440, 900),
-    Shot("capacity-does-not-fit", to_link(Scenario(model=DEFAULT_MODEL, tp=1, pp=1)), 1440, 900),
 )
+MOST_BYTES = 200_000
+"""A picture larger than this slows README down for everybody."""
 
 
 def main() -> int:
@@ -50,8 +53,11 @@ def main() -> int:
             if page.locator('[data-testid="stException"]').count():
                 print(f"{shot.name}: expected an answer, got a fault. Look at the app's log.", file=sys.stderr)
                 return 1
-            page.screenshot(path=FOLDER / f"{shot.name}.png")
+            size = len(page.screenshot(path=FOLDER / f"{shot.name}.png"))
             page.close()
+            if size > MOST_BYTES:
+                print(f"{shot.name}: expected at most {MOST_BYTES:,} B, got {size:,} B. Show less.", file=sys.stderr)
+                return 1
             print(f"docs/shots/{shot.name}.png")
     return 0
 

@@ -31,7 +31,8 @@ def test_the_edge_in_requests_is_weights_over_kv_of_a_request(context, edge):
 
 def test_the_sentence_names_both_edges():
     assert crossover_of(STEPS, requests=8, context_tokens=1_000).sentence == (
-        "Past 351 tokens at 8 requests the cache costs more bandwidth than the weights; at 1,000 tokens each, past 2."
+        "Past 351 tokens at 8 requests the cache costs more bandwidth than the weights; "
+        "at 1,000 tokens each, past 2 requests."
     )
 
 

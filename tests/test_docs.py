@@ -10,7 +10,7 @@ import pytest
 
 import kvcalc
 from kvcalc.glossary import TERMS, term
-from scripts import docs
+from scripts import docs, shots
 from tests.support import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("model_presets/*.md")])
@@ -67,6 +67,13 @@ def test_links_and_pictures_of_a_document_exist(document: Path) -> None:
             assert target[1:] in headings, target
         elif "://" not in target:
             assert (document.parent / target.partition("#")[0]).exists(), target
+
+
+def test_the_pictures_of_the_readme_are_those_the_script_takes() -> None:
+    taken = {f"docs/shots/{shot.name}.png" for shot in shots.SHOTS}
+    assert set(re.findall(r"!\[[^]]+\]\(([^)\s]+)\)", README)) == taken
+    assert {relative(path) for path in (ROOT / "docs" / "shots").iterdir()} == taken
+    assert all((ROOT / name).stat().st_size <= shots.MOST_BYTES for name in taken)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)

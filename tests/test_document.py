@@ -9,6 +9,7 @@ from kvcalc.alternatives import document_page
 from kvcalc.catalogue import model_presets
 from kvcalc.document import document_answer, with_tokens
 from kvcalc.document_size import DocumentCount, DocumentQuestion, page_image_tokens
+from kvcalc.explain_document import document_steps
 from kvcalc.model_spec import ImageTokens
 from kvcalc.request_cost import request_figures
 from kvcalc.scenario import spec_of
@@ -165,7 +166,7 @@ def test_a_target_is_what_is_kept():
 
 def test_a_server_that_holds_nothing_today_says_so():
     found = document_answer(server(tp=1, weight_precision="bf16"), DocumentQuestion.of_pages(1))
-    assert found.sentence.startswith("No request runs even without the document. Does not fit")
+    assert found.sentence.startswith("Does not fit, with or without the document: weights")
     assert found.displaced == 0
 
 
@@ -280,3 +281,8 @@ def test_any_preset_answers(preset):
     assert len(page.ways) == 6
     limit = spec_of(scenario).max_context_tokens
     assert page.answer.reach.is_possible == (limit is None or page.answer.reach.needed_tokens <= limit)
+
+
+def test_requests_without_output_have_an_arithmetic_too():
+    page = document_page(Scenario(**{**SERVER, "output_tokens": 0}), DocumentQuestion.of_pages(12))
+    assert all(step.value for section in document_steps(page) for step in section.steps)

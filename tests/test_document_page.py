@@ -79,12 +79,12 @@ def test_the_first_visit_answers_for_a_document_of_some_pages() -> None:
         "Displaced",
         "First token",
         "Time per token",
-        "Replicas needed",
+        "GPUs needed",
     ]
     assert figures(app)["KV per request"] == fmt_gib(found.document.kv_bytes)
     assert figures(app)["Requests at once"] == fmt_count(found.document.requests)
     assert figures(app)["Displaced"] == fmt_count(found.today.requests - found.document.requests)
-    assert figures(app)["Replicas needed"] == fmt_count(found.replicas_to_keep or 0)
+    assert figures(app)["GPUs needed"] == fmt_count(found.gpus_to_keep or 0)
     assert asked(app) == found.question
     assert not app.warning
     assert not app.info

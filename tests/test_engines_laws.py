@@ -128,3 +128,13 @@ def test_the_group_table_adds_up(engine: str, name: str) -> None:
     if engine == "vllm":
         assert sum(group.blocks_per_request for group in found.groups) == found.blocks_per_request
         assert found.max_concurrency == found.num_blocks / found.blocks_per_request
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@budget(max_examples=60, deadline=None)
+@given(data=st.data(), tokens=contexts, pool=pools)
+def test_what_a_curve_draws_is_rounded_down_what_the_engine_holds(
+    engine: str, data: st.DataObject, tokens: int, pool: int
+) -> None:
+    _, _, plan = data.draw(plans(engine))
+    assert int(plan.side_by_side(pool, tokens)) == plan.requests_at(pool, tokens)

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import re
 import subprocess
 import sys
 
@@ -131,3 +133,69 @@ def test_the_module_runs_as_a_program():
     done = subprocess.run([sys.executable, "-m", "kvcalc", "--link-only"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("v=1&model=")
+
+
+HOLDING = {
+    "one pool of vLLM, the block it keeps empty apart": {"model": LLAMA_70B, "tp": 4, "pp": 1},
+    "two pools of SGLang": {"model": "google/gemma-3-27b-it", "engine": "sglang", "tp": 1, "pp": 1},
+    "states and tokens in SGLang": {"model": "ai21labs/AI21-Jamba-1.5-Mini", "engine": "sglang", "tp": 2, "pp": 1},
+    "two windows of TensorRT-LLM": {"model": "google/gemma-3-27b-it", "engine": "tensorrt_llm", "tp": 1, "pp": 1},
+    "states in TensorRT-LLM": {"model": "ai21labs/AI21-Jamba-1.5-Mini", "engine": "tensorrt_llm", "tp": 2, "pp": 1},
+}
+
+
+def step_of(scenario, title):
+    found = [step for section in explain.steps(evaluate(scenario)) for step in section.steps]
+    return next(step for step in found if step.title.startswith(title))
+
+
+def quotients(numbers):
+    """Each '(a − b) ÷ c' or 'a ÷ c' of a line, worked out."""
+    plain = numbers.replace(",", "").replace(" B", "")
+    found = re.findall(r"\(?(\d+)(?: − (\d+)\))? ÷ (\d+)", plain)
+    return [(int(pool) - int(kept or 0)) // int(each) for pool, kept, each in found]
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_the_requests_a_pool_holds_are_the_division_that_is_shown(name):
+    scenario = Scenario(**HOLDING[name])
+    step = step_of(scenario, "Requests the KV pool holds")
+    assert f"{min(quotients(step.numbers)):,}" == step.value
+    assert step.value == f"{evaluate(scenario).capacities.reserved_requests:,}"
+
+
+def test_llama_cpp_shows_the_slots_that_fit_and_one_more_that_does_not():
+    step = step_of(Scenario(model="google/gemma-3-27b-it", engine="llamacpp", tp=1, pp=1), "Requests the KV pool")
+    sizes = re.findall(r"([\d,]+) slots? takes? ([\d,]+) B", step.numbers)
+    (held, taken), (more, too_much) = ([int(word.replace(",", "")) for word in pair] for pair in sizes)
+    pool = int(step.numbers.rpartition(" of ")[2].removesuffix(" B").replace(",", ""))
+    assert (more, f"{held:,}") == (held + 1, step.value)
+    assert taken <= pool < too_much
+
+
+@pytest.mark.parametrize("kv", ["bf16", "int8_per_token_head", "int4_per_token_head"])
+def test_kv_per_token_multiplies_out_whatever_the_width_its_scales_are_for(kv):
+    # gpt-oss heads are 64 wide, so that a scale per head weighs twice what it does at 128.
+    step = step_of(Scenario(model="openai/gpt-oss-20b", kv_precision=kv), "KV per token, full attention")
+    product = math.prod(float(factor) for factor in step.numbers.split(" × "))
+    assert product == pytest.approx(float(step.value.partition(" B")[0].replace(",", "")), rel=1e-5)
+
+
+def test_what_exceeds_the_card_is_put_back_so_that_the_pool_comes_to_nothing():
+    step = step_of(Scenario(model="deepseek-ai/DeepSeek-V3", tp=1, pp=1), "KV pool, each GPU")
+    terms = re.findall(r"([−+]?) ?([\d.]+)", step.numbers.replace(",", ""))
+    assert "+ over the card" in step.formula
+    assert sum((-1 if sign == "−" else 1) * float(size) for sign, size in terms) == pytest.approx(0, abs=0.05)
+    assert step.value == "0.00 GiB"
+
+
+def test_gpus_that_cost_nothing_leave_an_arithmetic():
+    scenario = Scenario(model=LLAMA_70B, tp=4, pp=1, requests_per_hour=3_600, price_cents_per_gpu_hour=0)
+    assert step_of(scenario, "Cost per million output").value == "$0.00"
+
+
+@pytest.mark.parametrize("target_tpot_ms", [None, 50, 1])
+@pytest.mark.parametrize("gpu", ["h100-sxm-80gb", "rtx-4090"])
+def test_whatever_runs_is_bound_by_one_limit(gpu, target_tpot_ms):
+    report = evaluate(Scenario(model="Qwen/Qwen2.5-72B", gpu=gpu, tp=8, pp=1, target_tpot_ms=target_tpot_ms))
+    assert [limit.binds for limit in report.limits].count(True) == 1

@@ -322,3 +322,23 @@ def test_each_scenario_stands_at_its_own_context(compared: Comparison) -> None:
 @pytest.mark.parametrize("chart", [chart_compare, chart_waterfall])
 def test_a_template_is_valid_vega_lite(chart: Any) -> None:
     alt.LayerChart.from_dict(chart.template()).to_dict(validate=True)
+
+
+@pytest.mark.parametrize(("field", "count"), [("sessions", "0"), ("active", "0")])
+def test_no_session_at_all_is_refused_by_field(field: str, count: str) -> None:
+    for app in (sessions(**{field: count}), sessions(f"{to_link(A)}&{field}={count}")):
+        (alert,) = app.warning
+        assert plain(alert.value).startswith(f"{field}: expected a whole number from 1, got 0.")
+
+
+def test_scenarios_that_hold_nothing_are_compared_without_a_chart() -> None:
+    small = Scenario(model="deepseek-ai/DeepSeek-V3", tp=1, pp=1)
+    app = opened(f"view=compare&{to_compare_link(small, (small.model_copy(update={'kv_precision': 'fp8'}),))}")
+    assert app.get("vega_lite_chart") == []
+    assert compare((small, small)).curves == ((), ())
+
+
+def test_one_that_holds_nothing_leaves_the_others_their_lines() -> None:
+    small = Scenario(model="deepseek-ai/DeepSeek-V3", tp=1, pp=1)
+    spec = chart_compare.spec(compare((small, A)))
+    assert "B: " in str(spec)

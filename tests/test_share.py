@@ -225,3 +225,22 @@ def test_nothing_in_the_link_module_unpickles_or_evaluates():
     assert "zlib" in modules
     assert not names & {"eval", "exec", "compile", "__import__"}
     assert not modules & {"pickle", "marshal", "shelve", "dill"}
+
+
+@pytest.mark.parametrize(("given", "refused"), [("0", True), ("1", False), ("1000000000", False), ("1000000001", True)])
+def test_a_typed_gpu_has_figures_that_a_card_could_have(given, refused):
+    found = from_link(f"model=meta-llama/Llama-3.3-70B-Instruct&tp=4&pp=1&gpu=custom&gpu_mib={given}&gpu_gbps=1")
+    said = [note.text for note in found.notes if note.field == "gpu"]
+    assert (found.scenario.gpu != "custom") == refused
+    assert [text.startswith("memory_mib: expected a whole number from 1 to 1,000,000,000") for text in said] == (
+        [True] if refused else []
+    )
+
+
+@pytest.mark.parametrize(("key", "value"), [("gpu", "abacus"), ("model", "no/such"), ("facts", "rubbish"), ("tp", "0")])
+def test_a_refused_field_is_named_once(key, value):
+    changes = {"model": "pasted", "facts": value} if key == "facts" else {key: value}
+    (note,) = from_link(link_with(**changes, data=None)).notes
+    assert note.field == key
+    assert not note.text.startswith(f"{key}:")
+    assert note.text.endswith("The default was used.")

@@ -118,3 +118,13 @@ def test_the_expected_share_of_experts_is_exact_to_a_part_in_a_trillion(batch: i
     exact = 1 - Fraction(every - each, every) ** batch
     assert exact <= Fraction(picked, of) <= exact + Fraction(1, 10**12)
     assert Fraction(*_expert_share(every, each, batch + 1)) >= Fraction(picked, of)
+
+
+@pytest.mark.parametrize("pp", [1, 2, 5])
+def test_a_tied_head_is_a_part_of_its_own_where_another_stage_holds_the_embedding(pp: int) -> None:
+    spec = read_model("google/gemma-2-2b")
+    lines = weights_by_part(spec, pp=pp)
+    assert sum(line.bytes for line in lines) == weight_bytes(spec, pp=pp)
+    # The last stage of several is the busiest: the table is as large as four of its layers.
+    head = [line for line in lines if line.part == "lm_head"]
+    assert [line.parameters for line in head] == ([] if pp == 1 else [256_000 * 2_304])

@@ -257,6 +257,19 @@ class Plan(ABC):
         """Whole requests of this length that decode side by side (steady). [requests]"""
 
     @abstractmethod
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        """The same before it is rounded down, as a curve draws it. [requests]"""
+
+    @property
+    def has_one_pool(self) -> bool:
+        """Whether every request takes its blocks from one pool of equal ones."""
+        return True
+
+    @abstractmethod
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        """How ``requests_at`` comes about: its formula, and the same with the numbers put in."""
+
+    @abstractmethod
     def planned_requests(self, pool_bytes: int, max_model_len: int) -> Fraction:
         """Requests of this length as the engine's own line counts them (planning). [requests]"""
 

@@ -36,7 +36,7 @@ from kvcalc.layers import (
 )
 from kvcalc.model_spec import ModelSpec
 from kvcalc.precision import KvFormat, state_format
-from kvcalc.units import ceil_bits, ceil_div
+from kvcalc.units import ceil_bits, ceil_div, fmt_bytes, fmt_count
 
 NEWEST = "llama-cpp-python 0.3.36"
 # Cells the context is padded to, tokens of one compute batch (n_ubatch), and slots at most (LLAMA_MAX_SEQ).
@@ -105,6 +105,29 @@ class LlamacppPlan(Plan):
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.slab_bytes(middle, context_tokens) <= pool_bytes else (low, middle - 1)
         return low
+
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        """Whole slots, and the share of one more slot that the rest of the pool is."""
+        slots = self.requests_at(pool_bytes, context_tokens)
+        if slots == MOST_SLOTS:
+            return Fraction(slots)
+        taken, one_more = (self.slab_bytes(count, context_tokens) for count in (slots, slots + 1))
+        return slots + Fraction(max(0, pool_bytes - taken), one_more - taken)
+
+    @property
+    def has_one_pool(self) -> bool:
+        return False
+
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        slots = self.requests_at(pool_bytes, context_tokens)
+        shown = (slots,) if slots == MOST_SLOTS else (slots, slots + 1)
+        sizes = [
+            f"{fmt_count(count)} {'slot takes' if count == 1 else 'slots take'} "
+            f"{fmt_bytes(self.slab_bytes(count, context_tokens), exact=True)}"
+            for count in shown
+        ]
+        numbers = f"{', '.join(sizes)} of {fmt_bytes(pool_bytes, exact=True)}"
+        return f"the most slots whose cache fits the pool, up to {MOST_SLOTS}", numbers
 
     def planned_requests(self, pool_bytes: int, max_model_len: int) -> Fraction:
         return Fraction(self.requests_at(pool_bytes, max_model_len))

@@ -25,7 +25,7 @@ from kvcalc.layers import (
 )
 from kvcalc.model_spec import ModelSpec
 from kvcalc.precision import KvFormat, StateFormat, state_format
-from kvcalc.units import ceil_bits, ceil_div
+from kvcalc.units import ceil_bits, ceil_div, fmt_count
 
 NEWEST = "0.5.23"
 # Tokens per page: 1 unless a backend wants more (sparse MLA 64, DeepSeek-V4 256).
@@ -95,12 +95,27 @@ class SglangPlan(SplitPlan):
 
     def requests_at(self, pool_bytes: int, context_tokens: int) -> int:
         """As the pools allow, and as many request slots as the scheduler makes."""
+        found, slots = super().requests_at(pool_bytes, context_tokens), self._request_slots(pool_bytes, context_tokens)
+        return found if slots is None else min(found, slots)
+
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        found, slots = super().side_by_side(pool_bytes, context_tokens), self._request_slots(pool_bytes, context_tokens)
+        return found if slots is None else min(found, Fraction(slots))
+
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        formula, numbers = super().handed_out(pool_bytes, context_tokens)
+        slots = self._request_slots(pool_bytes, context_tokens)
+        if slots is None or slots > super().requests_at(pool_bytes, context_tokens):
+            return formula, numbers
+        return f"{formula}, at most the scheduler's request slots", f"{numbers}, slots {fmt_count(slots)}"
+
+    def _request_slots(self, pool_bytes: int, context_tokens: int) -> int | None:
+        """Requests the scheduler has room for; None where the tokens of the pool say nothing. [requests]"""
         tokens = self.reported_tokens(pool_bytes, context_tokens)
-        found = super().requests_at(pool_bytes, context_tokens)
         if not tokens:
-            return found
-        slots = tokens * REQUEST_FACTOR // (self.model_limit or max(1, context_tokens))
-        return min(found, max(FEWEST_REQUESTS, min(MOST_REQUESTS, slots)))
+            return None
+        wanted = tokens * REQUEST_FACTOR // (self.model_limit or max(1, context_tokens))
+        return max(FEWEST_REQUESTS, min(MOST_REQUESTS, wanted))
 
 
 class Sglang:

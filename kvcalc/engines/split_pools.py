@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from kvcalc.engines.base import Plan
+from kvcalc.units import fmt_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,24 @@ class SplitPlan(Plan):
     def requests_at(self, pool_bytes: int, context_tokens: int) -> int:
         shares = self._shares(pool_bytes, [row.held.blocks(context_tokens) for row in self.rows])
         return min((share.numerator // share.denominator for share in shares), default=0)
+
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        taken = [row.held.blocks(context_tokens) for row in self.rows]
+        return min(self._shares(pool_bytes, taken), default=Fraction(0))
+
+    @property
+    def has_one_pool(self) -> bool:
+        return len(self.rows) == 1
+
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        pools = zip(self.rows, self.pool_blocks(max(0, pool_bytes)), strict=True)
+        shares = [
+            (row.title, f"{fmt_count(pool)} ÷ {fmt_count(row.held.blocks(context_tokens))}") for row, pool in pools
+        ]
+        if len(shares) == 1:
+            return "blocks ÷ blocks per request, rounded down", shares[0][1]
+        numbers = ", ".join(f"{title} {share}" for title, share in shares)
+        return "the smallest of each pool's blocks ÷ blocks per request, rounded down", numbers
 
     def _shares(self, pool_bytes: int, blocks: list[int]) -> list[Fraction]:
         """Requests each pool can hold, when each takes this many of its blocks."""

@@ -27,7 +27,7 @@ from kvcalc.layers import (
 )
 from kvcalc.model_spec import ModelSpec
 from kvcalc.precision import KvFormat, state_format
-from kvcalc.units import ceil_bits, ceil_div
+from kvcalc.units import ceil_bits, ceil_div, fmt_bytes
 
 NEWEST = "main, November 2026"
 TOKENS_PER_BLOCK = 32
@@ -73,6 +73,21 @@ class TensorrtLlmPlan(SplitPlan):
         if not self.fixed_bytes:
             return super().requests_at(pool_bytes, context_tokens)
         return max(0, pool_bytes) // self.reserved_bytes(context_tokens)
+
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        if not self.fixed_bytes:
+            return super().side_by_side(pool_bytes, context_tokens)
+        return Fraction(max(0, pool_bytes), self.reserved_bytes(context_tokens))
+
+    @property
+    def has_one_pool(self) -> bool:
+        return not self.fixed_bytes and super().has_one_pool
+
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        if not self.fixed_bytes:
+            return super().handed_out(pool_bytes, context_tokens)
+        pool, each = (fmt_bytes(size, exact=True) for size in (pool_bytes, self.reserved_bytes(context_tokens)))
+        return "pool ÷ bytes reserved per request, rounded down", f"{pool} ÷ {each}"
 
     def fitting(self, pool_bytes: int) -> Callable[[int], bool]:
         if not self.fixed_bytes:

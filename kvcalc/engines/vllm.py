@@ -27,7 +27,7 @@ from kvcalc.engines.vllm_versions import NEWEST, Rules, rules_of
 from kvcalc.errors import Note, ScenarioError
 from kvcalc.model_spec import ModelSpec
 from kvcalc.precision import state_format
-from kvcalc.units import ceil_div
+from kvcalc.units import ceil_div, fmt_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,15 @@ class VllmPlan(Plan):
         """All but the null block, which the pool keeps for itself in every release."""
         blocks = sum(line.blocks(context_tokens) for line in self.held)
         return max(0, self.num_blocks(pool_bytes) - 1) // blocks if blocks else 0
+
+    def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
+        blocks = sum(line.blocks(context_tokens) for line in self.held)
+        return Fraction(max(0, self.num_blocks(pool_bytes) - 1), blocks) if blocks else Fraction(0)
+
+    def handed_out(self, pool_bytes: int, context_tokens: int) -> tuple[str, str]:
+        blocks = sum(line.blocks(context_tokens) for line in self.held)
+        numbers = f"({fmt_count(max(1, self.num_blocks(pool_bytes)))} − 1) ÷ {fmt_count(blocks)}"
+        return "(blocks − the one vLLM keeps empty) ÷ blocks per request, rounded down", numbers
 
     def planned_requests(self, pool_bytes: int, max_model_len: int) -> Fraction:
         blocks = self.blocks_per_request(max_model_len)

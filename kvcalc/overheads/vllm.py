@@ -93,7 +93,7 @@ def _start_check(run: _Run, requested: int) -> tuple[Note, ...]:
     if requested <= free or gpu.unified_memory:
         return ()
     text = f"vLLM starts only when its share, {fmt_gib(requested, 2)}, is free; an empty card has about "
-    return (Note(field="utilization_pct", text=f"{text}{fmt_gib(free, 2)}. Lower the memory share."),)
+    return (Note(field="utilization_pct", text=f"{text}{fmt_gib(max(0, free), 2)}. Lower the memory share."),)
 
 
 def _resolve(inputs: Inputs, ledger: Ledger) -> _Run:

@@ -168,9 +168,11 @@ def _labels(view: _View, plot: Plot) -> list[Label]:
         name = Place(view.x[0], y, dy=0 if beside else -2 * _BAR_OVER_MIDDLE)
         labels.append(Label(step.title, step.title, "ink", (name,), required=True))
         grows = step.before_bytes and step.after_bytes > step.before_bytes
-        value = Place(after, y, dx=8) if grows else Place(after, y, dx=-8, align="right")
+        # To the right of a bar that grows the pool's rule may stand in the way: then above its end.
+        right = [Place(after, y, dx=8), Place(after, y, dx=2, dy=-_BAR_PX, align="right")]
+        values = right if grows else [Place(after, y, dx=-8, align="right")]
         words = _size(step.after_bytes)
-        labels.append(Label(words, words, "ink", (value,), bold=True, required=True))
+        labels.append(Label(words, words, "ink", values, bold=True, required=True))
         if step.before_bytes:
             labels += _factor(step, y, plot)
     if view.pool:

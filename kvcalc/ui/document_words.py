@@ -27,6 +27,7 @@ from kvcalc.units import (
 )
 from kvcalc.way import Way
 
+_NOTHING_RUNS = "none runs today"
 _PRICED = 1_000
 """Prices are shown for so many requests. [requests]"""
 REPLACING = ("share_prefix", "summarise", "retrieve")
@@ -83,7 +84,7 @@ def length(question: DocumentQuestion) -> str:
 def figures(found: DocumentAnswer) -> tuple[Figure, ...]:
     """The six figures, each with what it was before."""
     today, document = found.today, found.document
-    possible = found.reach.is_possible
+    runs = found.reach.is_possible and today.requests > 0
     return (
         Figure(
             "KV per request",
@@ -96,21 +97,27 @@ def figures(found: DocumentAnswer) -> tuple[Figure, ...]:
         Figure(
             "First token",
             "ttft",
-            seconds(document.ttft) if possible else NONE,
-            f"was {seconds(today.ttft)} for this user",
+            seconds(document.ttft) if runs else NONE,
+            _was(seconds(today.ttft), found),
         ),
-        Figure("Time per token", "tpot", pace(document.tpot), f"was {pace(today.tpot)} for everyone"),
+        Figure("Time per token", "tpot", pace(document.tpot), _was(pace(today.tpot), found)),
         _sixth(found),
     )
 
 
 def _requests_note(found: DocumentAnswer) -> str:
     least, most = fmt_count(found.most_tokens.requests), fmt_count(found.fewest_tokens.requests)
-    spread = "" if least == most else f"; {least} to {most} by length"
+    spread = "" if least == most else f"; {least}–{most} by length"
     return f"was {fmt_count(found.today.requests)}{spread}"
 
 
+def _was(value: str, found: DocumentAnswer) -> str:
+    return f"was {value}" if found.today.requests else _NOTHING_RUNS
+
+
 def _displaced_note(found: DocumentAnswer) -> str:
+    if not found.today.requests:
+        return _NOTHING_RUNS
     if not found.displaced:
         return "every request still fits"
     return f"of {fmt_count(found.today.requests)} that run today"
@@ -124,9 +131,10 @@ def _sixth(found: DocumentAnswer) -> Figure:
         return Figure("Per 1,000 requests", "price_cents_per_gpu_hour", value, f"was {fmt_cents(_PRICED * today)}")
     wanted = fmt_count(found.wanted_requests)
     if found.replicas_to_keep is None:
-        return Figure("Replicas needed", "replicas", NONE, f"no number keeps {wanted}")
-    gpus = f"{fmt_count(found.gpus_to_keep or 0)} GPUs, now {fmt_count(found.gpus_today)}"
-    return Figure("Replicas needed", "replicas", fmt_count(found.replicas_to_keep), f"to keep {wanted}: {gpus}")
+        note = f"no number keeps {wanted}" if found.today.requests else _NOTHING_RUNS
+        return Figure("GPUs needed", "replicas", NONE, note)
+    note = f"to keep {wanted}; now {fmt_count(found.gpus_today)}"
+    return Figure("GPUs needed", "replicas", fmt_count(found.gpus_to_keep or 0), note)
 
 
 def consequences(found: DocumentAnswer) -> str:

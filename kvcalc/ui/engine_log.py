@@ -60,7 +60,7 @@ def draw_box() -> None:
         label_visibility="collapsed",
         persist_state=_KEPT,
     )
-    st.button("Read the log", on_click=_read, type="secondary" if read() is not None else "primary")
+    st.button("Read the log", on_click=_read)
 
 
 def draw_offer(scenario: Scenario, log: EngineLog | None) -> None:
@@ -68,10 +68,9 @@ def draw_offer(scenario: Scenario, log: EngineLog | None) -> None:
     offer = _offer(scenario, log)
     with st.container(horizontal=True, gap="small"):
         if offer.figures is not None:
-            st.button("Use these figures", on_click=state.show, args=(offer.figures,), type="primary")
+            st.button("Use these figures", on_click=state.show, args=(offer.figures,))
         if offer.settings is not None:
-            kind: Literal["primary", "secondary"] = "secondary" if offer.figures is not None else "primary"
-            st.button("Set all as the log ran", on_click=state.show, args=(offer.settings,), type=kind)
+            st.button("Set all as the log ran", on_click=state.show, args=(offer.settings,))
         if is_measured(scenario):
             estimates = Scenario(**{**dict(scenario), **dict.fromkeys(MEASURED)})
             st.button("Back to the estimates", on_click=state.show, args=(estimates,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -18,6 +18,8 @@ from kvcalc.ui import model_source, results, share_box, sidebar, state, text
 
 WIDTH_PX = 1080
 _FIGURE_PX = 130
+_LINE_PX, _LONG_LINE = 820, 135
+"""A scenario line of more characters is wrapped, so that the share box stays beside it. [pixels, characters]"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def heading(
     """
     st.header(_verdict(sentence, bad), anchor=False)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        st.markdown(f":small[:gray[{text.markdown(line)}]]", width="stretch")
+        width: int | Literal["stretch"] = _LINE_PX if len(line) > _LONG_LINE else "stretch"
+        st.markdown(f":small[:gray[{text.markdown(line)}]]", width=width)
         if share is None:
             share_box.draw(report)
         else:

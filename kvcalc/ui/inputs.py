@@ -162,9 +162,6 @@ def _custom_gpu(values: Mapping[str, Any]) -> CustomGpu:
         field: read_number(field, values[field], optional=field in GPU_OPTIONAL_NUMBERS)
         for field in (*GPU_NUMBERS, *GPU_OPTIONAL_NUMBERS)
     }
-    for field, number in numbers.items():
-        if number is not None and number < 1:
-            raise ScenarioError(field, "a whole number from 1", number, hint="Use at least 1.")
     return CustomGpu(**numbers)
 
 

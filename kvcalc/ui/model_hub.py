@@ -29,7 +29,7 @@ def draw(_take: Callable[..., None], refuse: Callable[[str], None]) -> None:
             placeholder="optional",
             help="Only for a gated or private model, and for this visit only: it is sent to the Hub and kept nowhere.",
         )
-    st.button("Read from the Hub", on_click=_want, args=(refuse,), type="primary")
+    st.button("Read from the Hub", on_click=_want, args=(refuse,))
 
 
 def _want(refuse: Callable[[str], None]) -> None:

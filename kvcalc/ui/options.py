@@ -10,6 +10,7 @@ from kvcalc import attention_variant, catalogue, precision
 from kvcalc.model_spec import ModelSpec
 from kvcalc.scenario import CUSTOM, PASTED
 from kvcalc.scenario_notes import ENGINE_NAMES
+from kvcalc.units import fmt_count
 
 _T = TypeVar("_T")
 _TP = (1, 2, 4, 8, 16, 32)
@@ -104,6 +105,11 @@ ENGINES = ENGINE_NAMES
 def tensor_parallel(current: int) -> list[int]:
     """Usual tensor parallel sizes."""
     return sorted(_with(list(_TP), current))
+
+
+def tensor_parallel_label(size: int) -> str:
+    """'2 (TP 2)'. It must not depend on other inputs: the browser sends a choice back by its label."""
+    return f"{fmt_count(size)} (TP {size})"
 
 
 def _with(options: list[_T], current: _T) -> list[_T]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -242,9 +241,8 @@ def _figure(column: Column) -> None:
 def _add_more(found: _Compared) -> None:
     """Ways to another scenario, as long as there is a letter for it."""
     if (letter := _free()) is not None:
-        kind: Literal["primary", "secondary"] = "primary" if found.comparison is None else "secondary"
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-            st.button(f"Copy A as {letter}", on_click=_copy, type=kind, key="compare_copy")
+            st.button(f"Copy A as {letter}", on_click=_copy, key="compare_copy")
             box = st.popover("Paste a link", key=_BOX, on_change="rerun")
         if box.open:
             with box:

@@ -80,7 +80,7 @@ class _Page:
             frame.not_answered(problem, asked.report)
         elif self._found is not None and asked.report is not None:
             line = document_words.line(asked.report, self._found.answer.question)
-            possible = self._found.answer.reach.is_possible
+            possible = self._found.answer.reach.is_possible and self._found.answer.today.requests > 0
             share = partial(share_box.draw, asked.report, self._files)
             frame.heading(self._found.sentence, line, asked.report, bad=not possible, share=share)
         self._figures(hidden=problem is not None)
@@ -158,7 +158,7 @@ def _pictures(page: DocumentPage) -> None:
                 names = " and ".join(name for name, _, count in bars if count > cut)
                 st.markdown(f":small[:gray[{text.markdown(names)}: the bar is cut, its number is whole.]]")
             numbers("document_ways", lambda: _ways_table(page))
-    st.subheader(f"The {fmt_gib(found.pool_bytes)} KV pool of one GPU, full", anchor=False)
+    st.subheader(f"What fills the {fmt_gib(found.pool_bytes)} KV pool of one GPU", anchor=False)
     with st.container(gap="xxsmall"):
         alt = document_words.pool_alt(found)
         st.vega_lite_chart(spec=chart_ways.pool_spec(found), width="stretch", alt=alt)

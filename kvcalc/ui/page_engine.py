@@ -12,7 +12,7 @@ from kvcalc.reconcile_words import explanations, sentence
 from kvcalc.ui import engine_log, frame, tables, text, wording
 from kvcalc.ui.frame import Asked
 from kvcalc.ui.tables import Cell
-from kvcalc.units import GIB, fmt_change, fmt_count, fmt_gib, fmt_times, fmt_tokens
+from kvcalc.units import GIB, fmt_change, fmt_count, fmt_gib, fmt_times, fmt_tokens, in_sentence
 
 _MOST_QUOTED = 5
 
@@ -132,7 +132,7 @@ def _remarks(found: Reconciliation) -> None:
 
 def _size_row(line: Line) -> tuple[Cell, ...]:
     sign = {"request": "", "kv_pool": "= "}.get(line.name, "− ")
-    label = line.label if line.label[:2].isupper() or not sign else line.label[0].lower() + line.label[1:]
+    label = in_sentence(line.label) if sign else line.label
     logged = None if line.logged_bytes is None else _gib(line.logged_bytes)
     if logged is not None and line.by_subtraction:
         logged = f"({logged})"

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import streamlit as st
 
-from kvcalc.errors import KvcalcError
+from kvcalc.errors import KvcalcError, check_whole
 from kvcalc.export import scenario_line
 from kvcalc.levers import Lever, Levers, levers
 from kvcalc.report import Report
@@ -82,7 +82,15 @@ def _sessions_inputs() -> None:
 
 def _sessions() -> dict[str, int | None]:
     """What the fields say. Raises ScenarioError."""
-    return {name: inputs.read_number(name, st.session_state[_key(name)], optional=True) for name in SESSION_KEYS}
+    return {name: _count(name, st.session_state[_key(name)]) for name in SESSION_KEYS}
+
+
+def _count(name: str, typed: str) -> int | None:
+    """Sessions as typed; None for an empty field. Raises ScenarioError."""
+    count = inputs.read_number(name, typed, optional=True)
+    if count is not None:
+        check_whole(name, count, 1, hint="Use at least 1, or leave it empty.")
+    return count
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ def _from_own() -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for name in SESSION_KEYS:
         try:
-            found[name] = inputs.read_number(name, state.own().get(name, ""), optional=True)
+            found[name] = _count(name, state.own().get(name, ""))
         except KvcalcError:
             found[name] = None
     return found

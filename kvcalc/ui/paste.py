@@ -26,7 +26,7 @@ def draw(take: Callable[..., None], refuse: Callable[[str], None]) -> None:
         "Only the keys that decide sizes are kept.",
     )
     st.text_input("Name it", key=_NAME, max_chars=_LONGEST_NAME, placeholder="optional")
-    st.button("Use this config", on_click=_apply, args=(take, refuse), type="primary")
+    st.button("Use this config", on_click=_apply, args=(take, refuse))
 
 
 def loaded(pasted: str) -> Loaded:

@@ -106,7 +106,8 @@ def _model(spec: ModelSpec | None, report: Report | None) -> None:
     names, ids = options.models(_now("model_label"), _now("model"))
     _choice("model", "Model", ids, names, label_visibility="collapsed")
     with pair():
-        _choice("weight_precision", "Weights", list(options.weight_labels()), options.weight_labels())
+        labels = options.weight_labels()
+        _choice("weight_precision", "Weights", list(labels), labels, help=_help("precision"))
         kv = options.kv_formats(_now("engine"), _now("kv_precision"))
         _choice("kv_precision", "KV cache", kv, options.kv_labels(), help=_help("kv_cache"))
     model_source.draw(report)
@@ -138,10 +139,10 @@ def _gpus() -> None:
             _number("bf16_tflops", empty="not known")
     with pair():
         st.selectbox(
-            "GPUs per replica",
+            inputs.LABELS["tp"] if _now("pp").strip() in ("", "1") else "GPUs per stage",
             options.tensor_parallel(_now("tp")),
             key=inputs.key("tp"),
-            format_func=_layout_label(_now("pp")),
+            format_func=options.tensor_parallel_label,
             help=_help("tp"),
             persist_state=KEPT,
         )
@@ -151,13 +152,6 @@ def _gpus() -> None:
             _number("pp", term="pp")
             _number("ep", term="ep")
             _number("dcp", term="dcp")
-
-
-def _layout_label(stages_text: str) -> Any:
-    """'2 (TP 2)', or '4 (TP 2, PP 2)' once there are pipeline stages."""
-    pp = int(stages_text) if stages_text.isascii() and stages_text.isdecimal() else 1
-    stages = f", PP {pp}" if pp > 1 else ""
-    return lambda tp: f"{fmt_count(tp * pp)} (TP {tp}{stages})"
 
 
 def _engine(spec: ModelSpec | None, report: Report | None) -> None:

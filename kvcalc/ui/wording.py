@@ -12,11 +12,13 @@ from kvcalc.report import Report
 from kvcalc.units import (
     fmt_bytes,
     fmt_count,
+    fmt_factor,
     fmt_gib,
     fmt_ms,
     fmt_ms_band,
     fmt_seconds,
     fmt_tokens,
+    in_sentence,
 )
 
 NONE = "–"
@@ -24,16 +26,16 @@ NONE = "–"
 
 def requests_note(report: Report, moves: tuple[Move, ...]) -> str:
     """Under the first figure: the best move, or the share of each replica."""
+    if report.concurrency and report.scenario.replicas > 1:
+        return f"{fmt_count(report.concurrency)} on each of {fmt_count(report.scenario.replicas)} replicas"
+    if report.would_fit:
+        best = report.would_fit[0]
+        return f"{fmt_count(best.requests)} with {in_sentence(best.change)}"
+    if moves:
+        return f"{fmt_count(moves[0].after_requests)} with {in_sentence(moves[0].change)}"
     if not report.fits:
         return "none runs as set"
-    if not report.concurrency:
-        return "none meets the speed target"
-    if report.scenario.replicas > 1:
-        return f"{fmt_count(report.concurrency)} on each of {fmt_count(report.scenario.replicas)} replicas"
-    if not moves:
-        return "at once, prompt and output"
-    change = moves[0].change
-    return f"{fmt_count(moves[0].after_requests)} with {change[0].upper() + change[1:]}"
+    return "at once, prompt and output" if report.concurrency else "none meets the target"
 
 
 def kv_note(report: Report) -> str:
@@ -41,7 +43,9 @@ def kv_note(report: Report) -> str:
     if not report.kv_bytes_per_token:
         return "whatever its length"
     constant = not report.kv_fixed_bytes and not report.knees
-    return f"{fmt_bytes(report.kv_bytes_per_token)} per {'token' if constant else 'further token'}"
+    each = f"{fmt_bytes(report.kv_bytes_per_token)} per {'token' if constant else 'further token'}"
+    copies = report.replication_ratio
+    return each if copies <= 1 else f"{each}, stored {fmt_factor(copies)}"
 
 
 def tpot_figure(report: Report) -> str:
@@ -50,17 +54,18 @@ def tpot_figure(report: Report) -> str:
 
 
 def tpot_note(report: Report) -> str:
-    """Under time per token: the floor and the target."""
+    """Under time per token: the value that a target is held against, and the target."""
     if report.tpot is None:
         return "bandwidth not known" if report.fits else "nothing runs"
     target = report.scenario.target_tpot_ms
     wanted = "no target" if target is None else f"target {fmt_count(target)} ms"
-    return f"floor {fmt_ms(report.tpot.floor_s)}, {wanted}"
+    typical = f"typical {fmt_ms(report.tpot.typical_s)}, {wanted}"
+    return typical if report.concurrency else f"one alone: {typical}"
 
 
 def longest_note(report: Report) -> str:
     """Under the longest context: what the engine is set to."""
-    return f"tokens alone; you set {fmt_tokens(report.scenario.max_model_len)}"
+    return f"one request; you set {fmt_tokens(report.scenario.max_model_len)}"
 
 
 def met_first_token(report: Report) -> str | None:

@@ -251,3 +251,16 @@ def test_the_keyboard_reaches_and_changes_an_input(page: Page, server: str) -> N
     page.keyboard.press("Enter")
     wait_for_change(page, before)
     assert "16,000 tokens" in verdict(page)
+
+
+def test_pipeline_stages_leave_every_other_input_working(page: Page, server: str) -> None:
+    open_page(page, server)
+    page.get_by_text("Other ways to split", exact=True).click()
+    type_into(page, "Pipeline stages", "2")
+    assert "8 × NVIDIA H100" in page.locator(MAIN).inner_text()
+    type_into(page, "Prompt tokens", "20000")
+    assert "8 × NVIDIA H100" in page.locator(MAIN).inner_text()
+    type_into(page, "Pipeline stages", "0")
+    type_into(page, "Pipeline stages", "1")
+    assert "4 × NVIDIA H100" in page.locator(MAIN).inner_text()
+    assert "20,000 prompt" in page.locator(MAIN).inner_text()
