@@ -51,6 +51,14 @@ def wait_for_change(page: Page, before: str) -> None:
     page_ready(page)
 
 
+def wait_for_verdict(page: Page, expected: str) -> None:
+    """Until the page says this: on the way to another view it may show one answer more."""
+    page.wait_for_function(
+        "expected => document.querySelector('h2')?.innerText === expected", arg=expected, timeout=20_000
+    )
+    page_ready(page)
+
+
 def type_into(page: Page, label: str, words: str) -> None:
     before = verdict(page)
     field = page.get_by_role("textbox", name=label, exact=True)

@@ -20,6 +20,7 @@ from tests.browser.test_capacity_page import (
     type_into,
     verdict,
     wait_for_change,
+    wait_for_verdict,
 )
 from tests.documents import pdf, zip_bomb
 from tests.support import page_ready
@@ -40,6 +41,8 @@ SERVER = Scenario(
     output_tokens=500,
     price_cents_per_gpu_hour=250,
 )
+PICKER = 'input[type=file][accept*=".pdf"]'
+"""The document's own: the folded tokenizer has another."""
 SIDEBAR = '[data-testid="stSidebar"]'
 
 
@@ -48,7 +51,7 @@ def open_document(page: Page, server: str, scenario: Scenario, question: Documen
 
 
 def choose_file(page: Page, name: str, content: bytes) -> None:
-    chooser = page.locator(f"{SIDEBAR} input[type=file]")
+    chooser = page.locator(f"{SIDEBAR} {PICKER}")
     if not chooser.count():
         page.get_by_text("Count a file", exact=True).click()
         chooser.wait_for(state="attached")
@@ -140,7 +143,7 @@ def test_a_file_over_the_limit_never_leaves_the_browser(page: Page, server: str,
         file.write(b"%PDF-1.7")
         file.truncate(MOST_FILE_BYTES + 2**20)
     page.get_by_text("Count a file", exact=True).click()
-    page.locator(f"{SIDEBAR} input[type=file]").set_input_files(large)
+    page.locator(f"{SIDEBAR} {PICKER}").set_input_files(large)
     page.get_by_text("File must be", exact=False).wait_for(timeout=10_000)
     assert sent == []
     assert verdict(page) == before
@@ -155,17 +158,14 @@ def test_the_document_survives_another_view_and_back_leads_through_what_was_show
     type_into(page, "Pages", "20")
     twenty = verdict(page)
     page.get_by_role("link", name="Capacity").click()
-    wait_for_change(page, twenty)
-    assert verdict(page) == first
+    wait_for_verdict(page, first)
     page.get_by_role("link", name="Add a document").click()
-    wait_for_change(page, first)
-    assert verdict(page) == twenty
+    wait_for_verdict(page, twenty)
+    # The browser takes a quick step as a repair of the last entry, so that Back would skip it.
     page.wait_for_timeout(1_100)
     for expected in (first, twenty, default, first):
-        before = verdict(page)
         page.go_back()
-        wait_for_change(page, before)
-        assert verdict(page) == expected
+        wait_for_verdict(page, expected)
         page.wait_for_timeout(1_100)
 
 
