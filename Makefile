@@ -23,11 +23,11 @@ test: lint types chromium ## everything CI checks: lint, types, docs, all tests
 	$(PYTEST) $(IN_PARALLEL)
 
 lint: $(VENV)/.dev-ready ## ruff: rules and format
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
 
 types: $(VENV)/.dev-ready ## mypy, strict
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
 
 docs: $(VENV)/.dev-ready ## whether the documents still say what the code does
 	$(PYTEST) -p no:benchmark tests/test_docs.py
@@ -47,8 +47,8 @@ shots: $(VENV)/.dev-ready chromium ## take the pictures in docs/shots again
 	$(BIN)/python -m scripts.shots
 
 fix: $(VENV)/.dev-ready ## format, repair what ruff can, refresh the tables in the documents
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
 	$(BIN)/python -m scripts.docs
 
 clean: ## remove the virtual environment and everything the tools left behind

@@ -43,11 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="set a scenario field; may be repeated",
+        help="set a scenario field: a number, on, off, none or text; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of Markdown")
     parser.add_argument("--link-only", action="store_true", help="print the link and stop")
     options = parser.parse_args(arguments)
+    if options.revision and not options.hub:
+        parser.error("--revision belongs to --hub. Leave it out, or name the model with --hub.")
     try:
         scenario = _calibrated(_scenario(options), options.log)
         report = evaluate(scenario)
@@ -104,15 +106,15 @@ def _text(path: Path, field: str = "scenario") -> str:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """One FIELD=VALUE: whole numbers, on/off and none are read as such, the rest is text."""
+    """One FIELD=VALUE: whole numbers, on/off (true/false) and none are read as such, the rest is text."""
     field, mark, value = text.partition("=")
     if not mark or field not in Scenario.model_fields:
         names = ", ".join(Scenario.model_fields)
         raise ScenarioError("--set", f"FIELD=VALUE with one of {names}", text, hint="Write, for example, tp=4.")
-    special = {"on": True, "off": False, "none": None}
+    special = {"on": True, "off": False, "true": True, "false": False, "none": None}
     if value in special:
         return field, special[value]
-    return field, int(value) if value.isdecimal() else value
+    return field, int(value) if value.removeprefix("-").isdecimal() else value
 
 
 if __name__ == "__main__":

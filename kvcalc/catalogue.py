@@ -189,7 +189,7 @@ def model(preset_id: str) -> ModelSpec:
 
 
 def read_model(source: dict[str, Any] | str | Path) -> ModelSpec:
-    """A model from a config as a dict, its JSON text, a JSON or GGUF file, or a preset's id.
+    """A model from a config as a dict, its JSON text, a JSON or GGUF file as a Path, or a preset's id.
 
     Raises ConfigError for what cannot be sized.
     """
@@ -225,7 +225,11 @@ def _read_named(name: str) -> ModelSpec:
     known = _ids_by_key().get(_key(name))
     if known is not None:
         return _model(known)
-    hint = _hint(name, _ids_by_key(), "Paste the model's config.json, or fetch it from the Hub.")
+    if name.lower().endswith((".json", ".gguf")):
+        # Text is never opened as a file: it may be what somebody pasted into the page.
+        hint = "Paste the text of the file, or give it as pathlib.Path."
+    else:
+        hint = _hint(name, _ids_by_key(), "Paste the model's config.json, or fetch it from the Hub.")
     raise ConfigError("model", "a model of the catalogue, or the text of a config.json", name or None, hint=hint)
 
 

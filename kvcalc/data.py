@@ -6,7 +6,7 @@ import hashlib
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -34,13 +34,27 @@ def validate(raw: object, model: type[_Model], *, where: str) -> _Model:
         return model.model_validate_json(to_json(raw))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "(top)"
+        missing, message = first["type"] == "missing", first["msg"].removeprefix("Input should be ")
+        expected = {"missing": "this key", "extra_forbidden": "no such key"}.get(
+            first["type"], message[0].lower() + message[1:]
+        )
         raise CatalogueError(
-            f"{where} [{place}]",
-            first["msg"][0].lower() + first["msg"][1:],
-            first.get("input"),
+            f"{where} [{_place(raw, first['loc'])}]",
+            expected,
+            None if missing else first.get("input"),
             hint="See model_presets/README.md for the keys a row takes.",
         ) from error
+
+
+def _place(raw: Any, loc: tuple[int | str, ...]) -> str:
+    """The key at fault; a row of a table by its id, where it has one."""
+    names: list[str] = []
+    for part in loc:
+        inside = (isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and isinstance(part, int))
+        raw = raw[part] if inside else None
+        row_id = raw.get("id") if isinstance(part, int) and isinstance(raw, dict) else None
+        names.append(str(part if row_id is None else row_id))
+    return ".".join(names) or "(top)"
 
 
 def load_table(name: str, model: type[_Model]) -> _Model:

@@ -11,7 +11,7 @@ from kvcalc.inputs import Inputs
 from kvcalc.latency import Band
 from kvcalc.request_cost import RequestFigures, figures_of, per_month, step_of
 from kvcalc.scenario import Scenario
-from kvcalc.units import ceil_div, fmt_count, fmt_factor, fmt_ms, fmt_seconds, fmt_tokens
+from kvcalc.units import ceil_div, fmt_count, fmt_factor, fmt_ms, fmt_percent, fmt_seconds, fmt_tokens
 
 _CURVE_POINTS = 36
 _FIRST_TOKENS = 1_000
@@ -246,10 +246,11 @@ def _sentence(
 def _bigger(ratio: float) -> str:
     if ratio < _SAME:
         return "hardly bigger"
-    return f"{fmt_factor(ratio)} bigger"
+    return f"{fmt_percent(ratio - 1)} bigger" if ratio < _FACTOR_SHOWS else f"{fmt_factor(ratio)} bigger"
 
 
-_SAME = 1.005
+_SAME, _FACTOR_SHOWS = 1.005, 1.095
+"""A factor below the second would read '1.0 times' or hide half of what it adds."""
 
 
 def _requests(count: int) -> str:

@@ -69,6 +69,9 @@ def sentence(found: Reconciliation) -> str:
     if found.failure is not None:
         return f"Your engine did not start: {found.failure}."
     if found.logged is None:
+        pool = found.line("kv_pool")
+        if pool is not None and pool.logged_bytes is not None:
+            return f"Your log leaves no memory for KV cache: the pool it prints is {fmt_gib(pool.logged_bytes, 2)}."
         return "Your log names no KV pool, so only its other lines can be compared."
     if not found.predicted.tokens:
         return f"Your engine holds {fmt_tokens(found.logged.tokens)} tokens; none were predicted to fit."

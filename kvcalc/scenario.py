@@ -282,7 +282,12 @@ def scenario_error(error: ValidationError) -> KvcalcError:
         return cause
     field = ".".join(str(part) for part in first["loc"]) or "scenario"
     message = first["msg"].removeprefix("Input should be ")
-    return ScenarioError(field, message[0].lower() + message[1:], first.get("input"), hint="Correct this field.")
+    expected = _TYPES_IN_WORDS.get(first["type"], message[0].lower() + message[1:])
+    return ScenarioError(field, expected, first.get("input"), hint="Correct this field.")
+
+
+_TYPES_IN_WORDS = {"int_type": "a whole number", "bool_type": "true or false", "string_type": "text"}
+"""pydantic's names of a wrong type, in words."""
 
 
 @lru_cache(maxsize=64)

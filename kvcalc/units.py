@@ -33,11 +33,6 @@ def ceil_bits(bits: Fraction | int) -> int:
     return -(-numerator // (8 * denominator))
 
 
-def gib_to_bytes(gib: float) -> int:
-    """Bytes in a (possibly fractional) number of GiB, rounded to the nearest byte."""
-    return round(gib * GIB)
-
-
 def _one_decimal(value: float) -> str:
     return f"{value:,.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
 

@@ -138,11 +138,14 @@ def test_a_name_that_stands_in_two_rows_is_refused(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("bandwidth_gb_s", "bandwith_gb_s"), r"gpus\.toml \[gpus\.0\.bandwi"),
+        (("bandwidth_gb_s", "bandwith_gb_s"), r"gpus\.toml \[gpus\.test-1gb\.bandwi"),
+        (('family = "Test"\n', ""), r"\[gpus\.test-1gb\.family\]: expected this key, got nothing"),
+        (("release_year", "colour = 3\nrelease_year"), r"\[gpus\.test-1gb\.colour\]: expected no such key, got 3"),
+        (('id = "test-1gb"\n', ""), r"\[gpus\.0\.id\]: expected this key"),
         (("memory_mib = 1024\n", ""), r"\[test-1gb\]: expected memory_mib or usable_gib"),
-        (("memory_mib = 1024", 'memory_mib = "1 GiB"'), r"gpus\.0\.memory_mib"),
-        (('link = "pcie"', 'link = "string"'), r"gpus\.0\.link"),
-        (("release_year = 2026", ""), r"gpus\.0\.release_year"),
+        (("memory_mib = 1024", 'memory_mib = "1 GiB"'), r"gpus\.test-1gb\.memory_mib"),
+        (('link = "pcie"', 'link = "string"'), r"gpus\.test-1gb\.link"),
+        (("release_year = 2026", ""), r"gpus\.test-1gb\.release_year"),
     ],
 )
 def test_a_bad_row_is_refused_by_file_and_key(
@@ -278,6 +281,12 @@ def test_files_that_are_no_config_are_refused_plainly(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=says):
             catalogue.read_model(path)
+
+
+@pytest.mark.parametrize("name", ["/models/llama/config.json", "Model.GGUF"])
+def test_a_path_as_text_is_not_opened_and_the_way_out_is_said(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^model: expected .* or give it as pathlib\.Path\."):
+        catalogue.read_model(name)
 
 
 @pytest.mark.parametrize("source", ["", "   ", "no such model", None, 7, ["config"]])

@@ -286,3 +286,14 @@ def test_any_preset_answers(preset):
 def test_requests_without_output_have_an_arithmetic_too():
     page = document_page(Scenario(**{**SERVER, "output_tokens": 0}), DocumentQuestion.of_pages(12))
     assert all(step.value for section in document_steps(page) for step in section.steps)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    # Today 2,000 + 500 tokens; a uniform cache, so tokens are the ratio: 2,510 ÷ 2,500, 2,700, 2,740, 5,000.
+    [(10, "hardly bigger"), (200, "8% bigger"), (240, "1.1 times bigger"), (2_500, "2 times bigger")],
+)
+def test_a_small_document_is_a_share_more_and_never_one_times_bigger(tokens, said):
+    assert (
+        f"makes each request {said}" in document_page(Scenario(**SERVER), DocumentQuestion.of_tokens(tokens)).sentence
+    )

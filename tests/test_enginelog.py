@@ -248,9 +248,9 @@ def test_lines_of_another_program_do_not_decide_the_engine() -> None:
     ids=["escape", "needles", "lines", "marks", "escaped ends", "digits", "one line", "longer in lower case"],
 )
 def test_five_megabytes_of_anything_are_read_in_seconds(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     parse(text)
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 6
 
 
 def test_a_needle_in_a_haystack_is_found() -> None:

@@ -108,6 +108,26 @@ def test_the_command_line_names_a_bad_field_with_2(capsys):
     assert "tp: expected" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("tp=-1", "tp: expected a whole number from 1 to 65,536, got -1."),
+        ("tp=1.5", "tp: expected a whole number, got '1.5'."),
+        ("busy=yes", "busy: expected true or false, got 'yes'."),
+    ],
+)
+def test_the_command_line_says_what_a_field_takes(setting, says, capsys):
+    assert main(["--set", setting]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_revision_without_a_hub_model_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--revision", "main"])
+    assert ended.value.code == 2
+    assert "--revision belongs to --hub" in capsys.readouterr().err
+
+
 def test_the_command_line_reads_a_config_file(tmp_path, capsys):
     config = tmp_path / "config.json"
     config.write_text(

@@ -468,9 +468,9 @@ def test_a_big_endian_file_reads_the_same(tmp_path: Path) -> None:
 def test_a_large_vocabulary_is_walked_quickly_and_not_kept(tmp_path: Path) -> None:
     tokens = b"".join(struct.pack("<Q", 6) + b"token " for _ in range(262_144))
     array = pair("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 262_144) + tokens)
-    started = time.perf_counter()
+    started = time.process_time()
     found = read_header(header([array]))
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert found.lengths == {"tokenizer.ggml.tokens": 262_144}
     assert found.values == {}
 
@@ -538,10 +538,10 @@ HOSTILE = {
 def test_a_broken_header_is_refused_by_name_quickly_and_in_little_memory(name: str) -> None:
     data, says = HOSTILE[name]
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ConfigError) as caught:
         read_gguf(data)
-    elapsed, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    elapsed, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert says in str(caught.value)
     assert elapsed < 2

@@ -170,20 +170,20 @@ def test_the_order_of_layers_changes_no_total(kinds: list[str], context_tokens: 
     ids=["too long", "open brackets", "deep", "deep list", "long number", "quotes", "signs", "comments", "fences"],
 )
 def test_junk_is_refused_quickly_and_not_echoed(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ConfigError) as refused:
         parse(text)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize("value", [10**9, 10**30, 10**4000], ids=["10^9", "10^30", "10^4000"])
 def test_an_absurd_layer_count_is_refused_quickly(value: int) -> None:
     config = {**CONFIGS["GQA caches a key and a value per KV head and layer"], "num_hidden_layers": value}
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ConfigError):
         read_config(config)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_a_dict_that_holds_itself_is_refused() -> None:
@@ -217,7 +217,7 @@ def test_a_nested_base_model_does_not_name_the_whole() -> None:
 def test_reading_takes_a_few_milliseconds() -> None:
     config = CONFIGS["MLA caches one latent and one rotary key, whole on every rank, whatever num_key_value_heads says"]
     read_config(config)  # loads the class defaults
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20):
         read_config(config)
-    assert (time.perf_counter() - began) / 20 < 0.05
+    assert (time.process_time() - began) / 20 < 0.05

@@ -210,3 +210,9 @@ def test_an_engine_that_did_not_start_says_why() -> None:
         "maximum model length is 79600."
     )
     assert sentence(reconcile(SCENARIO, parse(text))).startswith("Your engine did not start: ")
+
+
+@pytest.mark.parametrize(("printed", "said"), [("-3.10", "−3.10 GiB"), ("0.00", "0.00 GiB")])
+def test_a_log_without_room_for_kv_is_told_so(printed: str, said: str) -> None:
+    found = reconcile(SCENARIO, parse(f"Available KV cache memory: {printed} GiB\n"))
+    assert sentence(found) == f"Your log leaves no memory for KV cache: the pool it prints is {said}."

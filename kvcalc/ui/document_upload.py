@@ -58,7 +58,8 @@ def draw(rule: ImageTokens | None) -> None:
 def counted_as(found: DocumentCount) -> str:
     """What a file was counted as, in one line."""
     pages = "" if found.pages is None else f"{fmt_count(found.pages)} pages, "
-    return f"{found.kind}: {pages}{fmt_count(found.words)} words, about {fmt_tokens(found.tokens_typical)} tokens."
+    words = "1 word" if found.words == 1 else f"{fmt_count(found.words)} words"
+    return f"{found.kind}: {pages}{words}, about {fmt_tokens(found.tokens_typical)} tokens."
 
 
 def _count(widget: str, rule: ImageTokens | None) -> None:
