@@ -321,21 +321,16 @@ def _scaled(band: Band, ratio: float) -> Band:
 
 
 def _pools(now: Answer, today: RequestFigures, document: RequestFigures) -> tuple[PoolUse, PoolUse]:
-    pool = now.inputs.budget.kv_pool_bytes
-    before, after = today.requests_per_replica, document.requests_per_replica
-    chat, added = today.reserved_bytes, document.reserved_bytes - today.reserved_bytes
-    return (
-        PoolUse(
-            label="Today", requests=before, chat_bytes=before * chat, document_bytes=0, free_bytes=pool - before * chat
-        ),
-        PoolUse(
-            label="With the document",
-            requests=after,
-            chat_bytes=after * chat,
-            document_bytes=after * added,
-            free_bytes=pool - after * (chat + added),
-        ),
-    )
+    pool, plan = now.inputs.budget.kv_pool_bytes, now.inputs.plan
+
+    def full_of(label: str, figures: RequestFigures) -> PoolUse:
+        count = figures.requests_per_replica
+        chat, taken = (plan.held_bytes(count, each.context_tokens) for each in (today, figures))
+        return PoolUse(
+            label=label, requests=count, chat_bytes=chat, document_bytes=taken - chat, free_bytes=pool - taken
+        )
+
+    return full_of("Today", today), full_of("With the document", document)
 
 
 def _curve(now: Answer, longest: int) -> tuple[CurvePoint, ...]:

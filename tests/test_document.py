@@ -297,3 +297,15 @@ def test_a_small_document_is_a_share_more_and_never_one_times_bigger(tokens, sai
     assert (
         f"makes each request {said}" in document_page(Scenario(**SERVER), DocumentQuestion.of_tokens(tokens)).sentence
     )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm", "llamacpp"])
+def test_a_full_pool_is_never_fuller_than_full(engine):
+    # Windows of Gemma 3: llama.cpp's slots share the tokens of a step, so that 60 take less than 60 times one.
+    scenario = Scenario(
+        model="google/gemma-3-27b-it", weight_precision="int4", tp=1, pp=1, engine=engine, max_num_seqs=1_000
+    )
+    for use in document_page(scenario, DocumentQuestion.of_pages(12)).answer.pools:
+        assert min(use.chat_bytes, use.document_bytes, use.free_bytes) >= 0
+        total = use.chat_bytes + use.document_bytes + use.free_bytes
+        assert total == evaluate(scenario).budget.kv_pool_bytes

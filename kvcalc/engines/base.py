@@ -260,6 +260,10 @@ class Plan(ABC):
     def side_by_side(self, pool_bytes: int, context_tokens: int) -> Fraction:
         """The same before it is rounded down, as a curve draws it. [requests]"""
 
+    def held_bytes(self, requests: int, context_tokens: int) -> int:
+        """Bytes so many running requests of this length take together. [bytes/GPU]"""
+        return requests * self.reserved_bytes(context_tokens)
+
     @property
     def has_one_pool(self) -> bool:
         """Whether every request takes its blocks from one pool of equal ones."""

@@ -114,6 +114,10 @@ class LlamacppPlan(Plan):
         taken, one_more = (self.slab_bytes(count, context_tokens) for count in (slots, slots + 1))
         return slots + Fraction(max(0, pool_bytes - taken), one_more - taken)
 
+    def held_bytes(self, requests: int, context_tokens: int) -> int:
+        """One slab: its slots share the tokens of a step and what rounds it to whole cells."""
+        return self.slab_bytes(requests, context_tokens) if requests else 0
+
     @property
     def has_one_pool(self) -> bool:
         return False

@@ -141,7 +141,7 @@ def _check_started(spec: ModelSpec, buckets: tuple[Bucket, ...], settings: Setti
         )
     if not settings.hybrid_manager and spec.has_recurrent_state and len(keeps) > 1:
         raise ScenarioError(
-            "hybrid_manager", "on for a model with recurrent states and attention", False, hint="Turn it on again."
+            "hybrid_manager", "on for a model with recurrent states and attention", "off", hint="Turn it on again."
         )
 
 
