@@ -181,6 +181,16 @@ def fmt_change(change: float, decimals: int = 0) -> str:
     return f"{'−' if change < 0 else '+'}{size}"
 
 
+def fmt_divisor(factor: float) -> str:
+    """What a step divides by, or multiplies by where it makes things larger.
+
+    >>> fmt_divisor(8.0), fmt_divisor(2.5), fmt_divisor(0.125)
+    ('÷ 8', '÷ 2.5', '× 8')
+    """
+    sign, value = ("÷", factor) if factor >= 1 else ("×", 1 / factor)
+    return f"{sign} {value:.{0 if value >= 9.95 or abs(value - round(value)) < 0.05 else 1}f}"
+
+
 def fmt_percent(ratio: float) -> str:
     """A share: '77%'; near either end one decimal, so that something is never '0%' and not quite all never '100%'.
 

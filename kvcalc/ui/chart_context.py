@@ -71,17 +71,7 @@ def template() -> parts.Spec:
             shape="diamond", size=70, filled=True, fill=parts.ink("ground"), stroke=parts.ink("ink"), strokeWidth=1.5
         )
         .encode(x=x, y="y:Q"),
-        parts.source("you")
-        .mark_point(
-            shape="circle",
-            size=130,
-            filled=True,
-            opacity=1,
-            fill=parts.ink("ink"),
-            stroke=parts.ink("ground"),
-            strokeWidth=2,
-        )
-        .encode(x=x, y="y:Q"),
+        parts.disc("you", x),
         *parts.label_layers(),
     ]
     return parts.finish(layers)

@@ -50,17 +50,7 @@ def template() -> parts.Spec:
         parts.source("range")
         .mark_rule(stroke=parts.ink("soft"), strokeWidth=5, strokeCap="round", clip=True)
         .encode(x=x, x2="x2:Q", y="y:Q"),
-        parts.source("points")
-        .mark_point(
-            shape="circle",
-            size=130,
-            filled=True,
-            opacity=1,
-            fill=parts.ink("ink"),
-            stroke=parts.ink("ground"),
-            strokeWidth=2,
-        )
-        .encode(x=x, y="y:Q"),
+        parts.disc("points", x),
         *parts.label_layers(),
     ]
     return parts.finish(layers)

@@ -84,6 +84,14 @@ def _scale(log: bool) -> alt.Scale:
     return alt.Scale(type="linear", domain=[1, 2], nice=False, zero=False)
 
 
+def disc(rows: str, x: alt.X) -> alt.Chart:
+    """The reader's own point, on every chart the same."""
+    look: dict[str, Any] = {"fill": ink("ink"), "stroke": ink("ground"), "strokeWidth": 2}
+    point: alt.Chart = source(rows).mark_point(shape="circle", size=130, filled=True, opacity=1, **look)
+    shown: alt.Chart = point.encode(x=x, y="y:Q")
+    return shown
+
+
 def label_layers() -> list[alt.Chart]:
     """The words of a chart: one layer of text and one of halos under it, both driven by the rows of ``place``."""
     shown = alt.ExprRef(f"{SIZE_CLASS} == datum.n ? datum.t : ''")

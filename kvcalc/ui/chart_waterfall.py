@@ -12,7 +12,7 @@ import altair as alt
 
 from kvcalc.ui import chart_parts as parts
 from kvcalc.ui.labels import Label, Place, Plot, Point, pick_ticks, place, round_sig
-from kvcalc.units import GIB, fmt_bytes, fmt_gib
+from kvcalc.units import GIB, fmt_bytes, fmt_divisor, fmt_gib
 from kvcalc.waterfall import Waterfall, WaterfallStep
 
 _ROW_PX, _BAR_PX, _TICK_PX = 56, 20, 30
@@ -202,11 +202,7 @@ def _factor(step: WaterfallStep, y: float, plot: Plot) -> list[Label]:
 
 def factor(step: WaterfallStep) -> str:
     """What a step does: '÷ 8', '÷ 2.5', '× 2' where it makes it larger."""
-    return f"÷ {_digits(step.factor)}" if step.factor >= 1 else f"× {_digits(1 / step.factor)}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+    return fmt_divisor(step.factor)
 
 
 def _size(count: int) -> str:
